@@ -46,6 +46,8 @@ class ReignEvents:
         self._number = 1
         self._deleting: Final[dict[TopicId, str]] = {}
         self._unborn: Final[set[TopicId]] = set()
+        self.unreadable: Final[dict[TopicId, str]] = {}
+        """Topics whose nodes cannot be read, and why, as it was told (``state.accepted``)."""
         self._told: set[tuple[Kind, TopicId]] | None = set()
         """What this reign has said of whole topics; None: ``tell_of_unlogged`` is done and nobody asks any more."""
 

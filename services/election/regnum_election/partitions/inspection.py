@@ -189,7 +189,7 @@ class Inspection:
                 self._noted[name] = context.refused[name] = problem
                 note_unreadable(context, topic, problem.removesuffix(ADVICE))
             return
-        context.unreadable.pop(topic.id, None)
+        context.events.unreadable.pop(topic.id, None)
         if noted is None:
             return
         del self._noted[name]

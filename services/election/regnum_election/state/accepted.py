@@ -105,9 +105,9 @@ def note_unreadable(context: ControllerContext, topic: Topic, reason: str) -> No
 
     Those who look through all nodes know it, and who takes topics up (also one whose node is damaged already).
     """
-    if context.unreadable.get(topic.id) == reason:
+    if context.events.unreadable.get(topic.id) == reason:
         return
-    context.unreadable[topic.id] = reason
+    context.events.unreadable[topic.id] = reason
     context.log.error("topic node damaged", topic=topic.name, reason=reason)
     context.events.topic(events_pb2.EVENT_KIND_TOPIC_NODE_EDITED, topic.name, topic.id, BY_HAND, detail=reason)
 

@@ -92,8 +92,6 @@ class ControllerContext:
         """Topics whose nodes are left alone, or were damaged while this reign knows them, by name, with the reason."""
         self.incomplete: Final[dict[str, str]] = {}
         """Topics that run though their nodes miss partition numbers, by name, in words; see ``topics.incomplete``."""
-        self.unreadable: Final[dict[TopicId, str]] = {}
-        """Topics whose nodes cannot be read, and why, as it was told; see ``accepted``."""
         self.edited: Final[dict[TopicId, str]] = {}
         """Topics whose nodes name other replicas than were accepted, in words; see ``accepted``."""
         self.unrecorded: Final[dict[TopicId, None]] = {}

@@ -33,7 +33,7 @@ class IncompleteTopics:
                 known[topic.name] = reason
                 note_unreadable(self._context, topic, unreadable)
             return
-        self._context.unreadable.pop(topic.id, None)
+        self._context.events.unreadable.pop(topic.id, None)
         if not topic.misses_numbers:
             known.pop(topic.name, None)
             return
@@ -52,8 +52,8 @@ class IncompleteTopics:
         known = context.incomplete
         for name in [name for name in known if name not in context.picture.names]:
             del known[name]
-        for id in [id for id in context.unreadable if id not in context.picture.topics]:
-            del context.unreadable[id]
+        for id in [id for id in context.events.unreadable if id not in context.picture.topics]:
+            del context.events.unreadable[id]
         topics = {paths.topic(name): context.picture.topics[context.picture.names[name]] for name in known}
         nodes = await context.store.read_many(tuple(topics))
         return [
