@@ -25,6 +25,10 @@ DECOMPRESSED_BYTES_MAX: Final = 64 * 1024 * 1024
 KEPT_BYTES: Final = 2 * 1024 * 1024
 """Decompressed bytes that memory is kept for: more than a batch of honest producers has."""
 
+GZIP_MEMBERS_MAX: Final = 64
+"""Members of gzip data, one behind the other: encoders make one. Behind each of them the rest is copied, so with no
+bound a megabyte of empty ones would be gigabytes to copy."""
+
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEAD_BYTES: Final = 16
 _GZIP_OR_ZLIB: Final = 47
@@ -138,7 +142,11 @@ def _too_large(bytes_max: int) -> UnpackedTooLargeError:
 def _gzip(data: Buffer, bytes_max: int) -> memoryview:
     plain = bytearray(HEADER_BYTES)
     end = HEADER_BYTES + bytes_max
+    members = 0
     while data:
+        members += 1
+        if members > GZIP_MEMBERS_MAX:
+            raise CorruptBatchError(f"gzip data has more than {GZIP_MEMBERS_MAX} members")
         member = zlib.decompressobj(_GZIP_OR_ZLIB)
         plain += member.decompress(data, end - len(plain) + 1)
         if len(plain) > end:
