@@ -10,8 +10,9 @@ at a time. Made-up bytes must not take much longer than honest ones, nor much me
 Algorithm: the head's fields, the checksum, then each record: the codec checks lengths, counts and names of headers, and
 here the offsets have to be 0, 1, 2 and so on, and each number in as few bytes as it can be written in (``numbers``).
 The largest timestamp is that of the records, whatever the head says, as in Kafka. Records are decompressed for it under
-the limit of readers. A record is decoded in one go, with all of its headers; so where one could have very many, the
-lengths are walked over first, and the headers of long ones counted.
+the limit of readers, and only from what each of Kafka's clients decompresses (``uncompressed_view``, strict). A record
+is decoded in one go, with all of its headers; so where one could have very many, the lengths are walked over first, and
+the headers of long ones counted.
 
 What is stored already is not checked by these rules (``read``): it stays where it is, and readers are told of it.
 """
@@ -114,7 +115,7 @@ def _checked(data: bytes, bytes_max: int, unpacked_bytes_max: int, *, keys_requi
     _check_fields(header)
     _check_producer(header)
     verify_crc(data, header)
-    with uncompressed_view(data, header, bytes_max=unpacked_bytes_max) as plain:
+    with uncompressed_view(data, header, bytes_max=unpacked_bytes_max, strict=True) as plain:
         is_long = len(plain) - HEADER_BYTES > SHORT_BYTES_MAX
         if is_long:
             _walk(plain, header.record_count)

@@ -18,6 +18,7 @@ import cramjam
 
 from regnum_records.errors import CorruptBatchError, UnpackedTooLargeError, UnpackingError
 from regnum_records.header import CODEC_MASK, HEADER_BYTES, LENGTH_PREFIX_BYTES, BatchHeader, Buffer, Codec
+from regnum_records.lz4_frame import check_frame
 
 DECOMPRESSED_BYTES_MAX: Final = 64 * 1024 * 1024
 """Largest decompressed batch that a reader accepts unless told otherwise."""
@@ -25,8 +26,13 @@ DECOMPRESSED_BYTES_MAX: Final = 64 * 1024 * 1024
 KEPT_BYTES: Final = 2 * 1024 * 1024
 """Decompressed bytes that memory is kept for: more than a batch of honest producers has."""
 
+GZIP_MEMBERS_MAX: Final = 64
+"""Members of gzip data, one behind the other: encoders make one. Behind each of them the rest is copied, so with no
+bound a megabyte of empty ones would be gigabytes to copy."""
+
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEAD_BYTES: Final = 16
+_GZIP: Final = 31
 _GZIP_OR_ZLIB: Final = 47
 _FIRST_GUESSES: Final = (4, 32)
 _BUFFER_FULL: Final = "failed to write whole buffer"
@@ -61,9 +67,17 @@ def uncompressed(batch: bytes, header: BatchHeader, *, bytes_max: int = DECOMPRE
 
 @contextmanager
 def uncompressed_view(
-    batch: bytes, header: BatchHeader, *, bytes_max: int = DECOMPRESSED_BYTES_MAX
+    batch: bytes, header: BatchHeader, *, bytes_max: int = DECOMPRESSED_BYTES_MAX, strict: bool = False
 ) -> Iterator[Buffer]:
-    """As ``uncompressed``, without a copy: it is there until the context ends."""
+    """As ``uncompressed``, without a copy: it is there until the context ends.
+
+    Args:
+        batch: the batch.
+        header: its head.
+        bytes_max: the most bytes that its records may have.
+        strict: refuse what some clients of Kafka do not decompress, or only the beginning of it: gzip data that is not
+            one member, an LZ4 frame with linked blocks, or with anything behind it.
+    """
     try:
         codec = Codec(header.attributes & CODEC_MASK)
     except ValueError:
@@ -73,7 +87,7 @@ def uncompressed_view(
         return
     with _kept() as kept:
         try:
-            plain = _behind_head(memoryview(batch)[HEADER_BYTES:], codec, bytes_max, kept)
+            plain = _behind_head(memoryview(batch)[HEADER_BYTES:], codec, bytes_max, kept, strict=strict)
         except UnpackingError:
             raise
         except CorruptBatchError as error:
@@ -109,17 +123,21 @@ def decompress(data: bytes, codec: Codec, *, bytes_max: int = DECOMPRESSED_BYTES
         return bytes(_behind_head(memoryview(data), codec, bytes_max, kept)[HEADER_BYTES:])
 
 
-def _behind_head(data: memoryview, codec: Codec, bytes_max: int, kept: memoryview) -> memoryview:
+def _behind_head(
+    data: memoryview, codec: Codec, bytes_max: int, kept: memoryview, *, strict: bool = False
+) -> memoryview:
     """The decompressed data behind room for the head of a batch, in ``kept`` if that is enough. Raises as that does."""
     try:
         match codec:
             case Codec.NONE:
                 raise AssertionError("there is nothing to decompress")
             case Codec.GZIP:
-                return _gzip(data, bytes_max)
+                return _gzip(data, bytes_max, strict=strict)
             case Codec.SNAPPY:
                 return _snappy(data, bytes_max, kept)
             case Codec.LZ4:
+                if strict:
+                    check_frame(data)
                 return _in_tries(cramjam.lz4, data, bytes_max, kept)
             case Codec.ZSTD:
                 return _in_tries(cramjam.zstd, data, bytes_max, kept)
@@ -135,11 +153,16 @@ def _too_large(bytes_max: int) -> UnpackedTooLargeError:
     return UnpackedTooLargeError(f"the batch has more than {bytes_max} bytes once decompressed")
 
 
-def _gzip(data: Buffer, bytes_max: int) -> memoryview:
+def _gzip(data: Buffer, bytes_max: int, *, strict: bool) -> memoryview:
     plain = bytearray(HEADER_BYTES)
     end = HEADER_BYTES + bytes_max
+    form, most = (_GZIP, 1) if strict else (_GZIP_OR_ZLIB, GZIP_MEMBERS_MAX)
+    members = 0
     while data:
-        member = zlib.decompressobj(_GZIP_OR_ZLIB)
+        members += 1
+        if members > most:
+            raise CorruptBatchError(f"gzip data has more members than {most}")
+        member = zlib.decompressobj(form)
         plain += member.decompress(data, end - len(plain) + 1)
         if len(plain) > end:
             raise _too_large(bytes_max)

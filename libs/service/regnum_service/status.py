@@ -30,9 +30,13 @@ _TRANSPORT: Final = {
     grpc.StatusCode.DEADLINE_EXCEEDED: errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT,
     grpc.StatusCode.INVALID_ARGUMENT: errors_pb2.ERROR_CODE_INVALID_REQUEST,
     grpc.StatusCode.UNIMPLEMENTED: errors_pb2.ERROR_CODE_INVALID_REQUEST,
-    # gRPC itself uses this status only for messages above the size limit.
-    grpc.StatusCode.RESOURCE_EXHAUSTED: errors_pb2.ERROR_CODE_MESSAGE_TOO_LARGE,
+    # For messages above the size limit (``_TOO_LARGE``), and for metadata above it: of the answer too, so that the call
+    # was carried out.
+    grpc.StatusCode.RESOURCE_EXHAUSTED: errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT,
 }
+
+_TOO_LARGE: Final = "message larger than max"
+"""What gRPC says of a message above the size limit."""
 
 _ADVICE: Final = {
     grpc.StatusCode.UNAVAILABLE: "check that the process runs and that the address is right",
@@ -40,7 +44,7 @@ _ADVICE: Final = {
     grpc.StatusCode.DEADLINE_EXCEEDED: "the outcome is unknown; look before repeating, or allow more time",
     grpc.StatusCode.UNIMPLEMENTED: "this listener does not serve the call, or is of a release that does not know it; "
     "check the address and the release",
-    grpc.StatusCode.RESOURCE_EXHAUSTED: "send less in one message",
+    grpc.StatusCode.RESOURCE_EXHAUSTED: "the outcome is unknown; look before repeating",
 }
 
 
@@ -108,6 +112,8 @@ def _from_transport(error: grpc.RpcError) -> RegnumError:
     if status is None:
         return RegnumError(errors_pb2.ERROR_CODE_UNKNOWN_SERVER_ERROR, str(error) or "the call failed")
     text = details or status.name
+    if status is grpc.StatusCode.RESOURCE_EXHAUSTED and _TOO_LARGE in text.lower():
+        return RegnumError(errors_pb2.ERROR_CODE_MESSAGE_TOO_LARGE, f"{text} (send less in one message)")
     tls = why_not_connected(text)
     advice = tls or _ADVICE.get(status, "see the server's log")
     code = _TRANSPORT.get(status, errors_pb2.ERROR_CODE_UNKNOWN_SERVER_ERROR)

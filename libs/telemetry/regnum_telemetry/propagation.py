@@ -1,7 +1,7 @@
 """W3C trace context: ``traceparent`` in gRPC metadata and in messages. Pure."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from hashlib import blake2b
 from itertools import islice
 from typing import Final, NamedTuple
@@ -26,8 +26,12 @@ FETCH_CAUSES: Final = "regnum-fetch-cause"
 """The same for a consumer: ``traceparent;topic id:0,topic id:3``. What its caller may not read is taken out of a
 request before that is served, so places would not be the same to both."""
 
-CAUSE_PLACES_MAX: Final = 500
-"""Places in one answer; metadata is small."""
+CAUSES_BYTES_MAX: Final = 6 * 1024
+"""Bytes of these in one answer, as gRPC counts them. Where the trailing metadata has more than 8 KiB, its clients fail
+calls that were carried out: some of them, or all. The rest of that is for what else an answer has there."""
+
+ENTRY_BYTES: Final = 32
+"""So many does gRPC count for each entry besides its key and its value."""
 
 SAMPLED: Final = 0x01
 """The flag that matters; others may be set as well."""
@@ -116,22 +120,34 @@ def from_metadata(metadata: Iterable[tuple[str, str | bytes]] | None) -> str:
     return ""
 
 
-def render_causes(causes: Iterable[tuple[int, str]]) -> list[tuple[str, str]]:
-    """Trailing metadata that names the cause of the leadership of each place; places without one are left out."""
-    places: dict[str, list[int]] = {}
-    for count, (place, cause) in enumerate((place, cause) for place, cause in causes if cause):
-        if count >= CAUSE_PLACES_MAX:
-            break
-        places.setdefault(cause, []).append(place)
-    return [(CAUSES, f"{cause};{','.join(map(str, held))}") for cause, held in places.items()]
+def render_causes(causes: Iterable[tuple[int, str]], *, first: Container[int] = ()) -> list[tuple[str, str]]:
+    """Trailing metadata that names the cause of the leadership of each place; places without one are left out.
+
+    Where there is no room for all of them, those of ``first`` are named before the others.
+    """
+    ordered = sorted(causes, key=lambda one: one[0] not in first)
+    return _by_cause(CAUSES, ((str(place), cause) for place, cause in ordered))
 
 
-def render_fetch_causes(causes: Iterable[tuple[str, int, str]]) -> list[tuple[str, str]]:
-    """Trailing metadata that names the cause of the leadership of each partition: topic id, number, cause."""
+def render_fetch_causes(
+    causes: Iterable[tuple[str, int, str]], *, first: Container[tuple[str, int]] = ()
+) -> list[tuple[str, str]]:
+    """The same by partition: topic id, number, cause."""
+    ordered = sorted(causes, key=lambda one: one[:2] not in first)
+    return _by_cause(FETCH_CAUSES, ((f"{topic_id}:{partition}", cause) for topic_id, partition, cause in ordered))
+
+
+def _by_cause(key: str, causes: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     named: dict[str, list[str]] = {}
-    for topic_id, partition, cause in islice((one for one in causes if one[2]), CAUSE_PLACES_MAX):
-        named.setdefault(cause, []).append(f"{topic_id}:{partition}")
-    return [(FETCH_CAUSES, f"{cause};{','.join(held)}") for cause, held in named.items()]
+    size = 0
+    for name, cause in causes:
+        if not cause:
+            continue
+        size += len(name) + 1 + (0 if cause in named else ENTRY_BYTES + len(key) + len(cause))
+        if size > CAUSES_BYTES_MAX:
+            break
+        named.setdefault(cause, []).append(name)
+    return [(key, f"{cause};{','.join(held)}") for cause, held in named.items()]
 
 
 def parse_fetch_causes(metadata: Iterable[tuple[str, str | bytes]] | None) -> dict[tuple[str, int], str]:

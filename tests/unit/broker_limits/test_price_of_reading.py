@@ -153,6 +153,19 @@ async def test_a_call_pays_for_what_it_unpacks_and_not_for_what_it_answers(readi
     assert [len(result.records) for result in (first, second)] == [1, 1]
 
 
+async def test_a_record_that_is_too_large_is_told_though_it_took_the_memory_of_the_next_partition(
+    reading: Reading,
+) -> None:
+    """As much as any batch needs is reserved by then: to ask for it again would be without an end."""
+    await append(reading, 0, bomb(1, 40 * MIB))
+    await append(reading, 1, bomb(1, 31 * MIB))
+    (first, second) = (await reading.fetch(0, 0)).results
+    assert (first.error_code, first.next_offset) == (errors_pb2.ERROR_CODE_MESSAGE_TOO_LARGE, 1)
+    assert (second.error_code, len(second.records)) == (errors_pb2.ERROR_CODE_NONE, 0)
+    (_, second) = (await reading.fetch(first.next_offset, 0)).results
+    assert len(second.records) == 1
+
+
 async def test_a_large_batch_for_a_small_request_is_reserved_too(reading: Reading) -> None:
     size = 3 * MIB
     await append(reading, 0, batch_of(bytes(size)))

@@ -1,5 +1,6 @@
 """Decompressing in memory that is kept: what it costs, and that nothing of one batch is seen in another."""
 
+import gzip
 import random
 import resource
 import subprocess
@@ -9,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from regnum_records.build import CodecName
 from regnum_records.check import check_batch
-from regnum_records.decompress import KEPT_BYTES, decompress, uncompressed, uncompressed_view
-from regnum_records.errors import UnpackedTooLargeError
+from regnum_records.decompress import GZIP_MEMBERS_MAX, KEPT_BYTES, decompress, uncompressed, uncompressed_view
+from regnum_records.errors import CorruptBatchError, UnpackedTooLargeError
 from regnum_records.header import HEADER_BYTES, Codec, read_header
 from regnum_testing.batches import batch_of
 
@@ -83,6 +84,14 @@ def test_nothing_is_written_into_what_is_being_looked_at() -> None:
             plain_of(batch)
             thread.submit(plain_of, batch).result()
         assert (bytes(first), bytes(second)) == (plain_of(batches[0]), plain_of(batches[1]))
+
+
+def test_the_members_of_gzip_data_are_bounded() -> None:
+    """Each of them has the rest copied: a megabyte of empty ones was gigabytes."""
+    empty, last = gzip.compress(b""), gzip.compress(b"last")
+    assert decompress(empty * (GZIP_MEMBERS_MAX - 1) + last, Codec.GZIP) == b"last"
+    with pytest.raises(CorruptBatchError, match=f"more members than {GZIP_MEMBERS_MAX}"):
+        decompress(empty * GZIP_MEMBERS_MAX + last, Codec.GZIP)
 
 
 FORKED = f"""

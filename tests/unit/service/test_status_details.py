@@ -44,7 +44,7 @@ def test_the_details_are_those_that_others_expect():
         (grpc.StatusCode.CANCELLED, errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE),
         (grpc.StatusCode.DEADLINE_EXCEEDED, errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT),
         (grpc.StatusCode.UNIMPLEMENTED, errors_pb2.ERROR_CODE_INVALID_REQUEST),
-        (grpc.StatusCode.RESOURCE_EXHAUSTED, errors_pb2.ERROR_CODE_MESSAGE_TOO_LARGE),
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT),
         (grpc.StatusCode.UNKNOWN, errors_pb2.ERROR_CODE_UNKNOWN_SERVER_ERROR),
     ],
 )
@@ -52,6 +52,20 @@ def test_what_the_transport_says(code, expected):
     error = from_rpc_error(failed(code, "connection refused"))
     assert error.code == expected
     assert error.message.startswith("connection refused (")
+
+
+@pytest.mark.parametrize("who", ["CLIENT: Received", "SERVER: Received", "CLIENT: Sent"])
+def test_only_a_message_that_is_too_large_is_told_as_one(who):
+    """Of metadata that are too large the outcome is unknown: those of an answer come after the call was carried out."""
+    large = from_rpc_error(
+        failed(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{who} message larger than max (67108865 vs. 67108864)")
+    )
+    assert (large.code, large.traits.retriable) == (errors_pb2.ERROR_CODE_MESSAGE_TOO_LARGE, False)
+    assert "send less" in large.message
+    text = "Stream removed (received metadata size exceeds soft limit (8723 vs. 8192);  grpc-message:44B)"
+    unknown = from_rpc_error(failed(grpc.StatusCode.RESOURCE_EXHAUSTED, text))
+    assert (unknown.code, unknown.traits.retriable) == (errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT, True)
+    assert "the outcome is unknown" in unknown.message
 
 
 def info(reason: str, domain: str) -> bytes:

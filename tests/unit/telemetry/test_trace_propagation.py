@@ -72,8 +72,13 @@ def test_causes_come_back_by_their_places() -> None:
 
 
 def test_causes_are_bounded_and_what_is_malformed_is_left_out() -> None:
-    told = propagation.render_causes((place, GOOD) for place in range(10_000))
-    assert sum(len(key) + len(value) for key, value in told) < 4_096
+    for told in (
+        propagation.render_causes((place, GOOD) for place in range(10_000)),
+        propagation.render_causes((place, f"00-{place + 1:032x}-{SPAN}-01") for place in range(10_000)),
+    ):
+        # As gRPC counts them: its clients fail calls with 8 KiB.
+        size = sum(len(key) + len(value) + propagation.ENTRY_BYTES for key, value in told)
+        assert propagation.CAUSES_BYTES_MAX - 110 < size <= propagation.CAUSES_BYTES_MAX
     broken = [(propagation.CAUSES, "x;1"), (propagation.CAUSES, f"{GOOD};1,x,-2,3"), ("other", f"{GOOD};9")]
     assert propagation.parse_causes(broken) == {1: GOOD, 3: GOOD}
 
@@ -86,8 +91,18 @@ def test_causes_of_fetches_go_by_topic_id_and_partition() -> None:
     odd = [(propagation.FETCH_CAUSES, f"{one};:1,T,T:x,T:²,T:7"), (propagation.FETCH_CAUSES, "nothing;T:1"), ("k", one)]
     assert propagation.parse_fetch_causes(odd) == {("T", 7): one}
     assert propagation.parse_fetch_causes(None) == {}
-    many = propagation.render_fetch_causes(("T", number, one) for number in range(10_000))
-    assert len(propagation.parse_fetch_causes(many)) == propagation.CAUSE_PLACES_MAX
+    ((key, value),) = propagation.render_fetch_causes(("T", number, one) for number in range(10_000))
+    size = len(key) + len(value) + propagation.ENTRY_BYTES
+    assert propagation.CAUSES_BYTES_MAX - 10 < size <= propagation.CAUSES_BYTES_MAX
+
+
+def test_what_a_client_waits_for_is_named_first() -> None:
+    """An answer has no room for the causes of all partitions that a client may read."""
+    moved = [(place, f"00-{place + 1:032x}-{SPAN}-01") for place in range(10_000)]
+    told = propagation.render_causes(moved, first={9_000, 9_999})
+    assert list(propagation.parse_causes(told).items())[:3] == [moved[9_000], moved[9_999], moved[0]]
+    read = propagation.render_fetch_causes((("T", *one) for one in moved), first={("T", 9_000)})
+    assert list(propagation.parse_fetch_causes(read))[:2] == [("T", 9_000), ("T", 0)]
 
 
 async def test_steps_belong_to_a_place_and_what_runs_between_them_does_not() -> None:

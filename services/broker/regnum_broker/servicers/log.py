@@ -82,7 +82,8 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
         if back is not None:
             causes = self._producing.causes(request)
             if causes:
-                context.set_trailing_metadata(tuple(propagation.render_causes(causes)))
+                named = {at for at, one in enumerate(request.partitions) if (one.topic_id, one.partition) in back}
+                context.set_trailing_metadata(tuple(propagation.render_causes(causes, first=named)))
             done = ((request.partitions[at], cause) for at, cause in causes if not response.results[at].error_code)
             self._first_answers.record(began_unix_nano, done, below=back)
         return response
@@ -154,7 +155,7 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
         if back is not None:
             causes = self._fetching.causes(request)
             if causes:
-                context.set_trailing_metadata(tuple(propagation.render_fetch_causes(causes)))
+                context.set_trailing_metadata(tuple(propagation.render_fetch_causes(causes, first=back)))
             of = {(topic_id, number): cause for topic_id, number, cause in causes}
             asked = zip(request.partitions, response.results, strict=True)
             read = (item for item, result in asked if not result.error_code)

@@ -6,7 +6,7 @@ and none once its caller has left.
 Algorithm: an answer of records pays for what was unpacked for it, and not only for what it carries: bytes as they are
 without compression, and at least so much for each record as it adds to an answer. What is left is for the next
 partition. The first batch of a call may be larger than all that was reserved: then nothing is unpacked beyond that,
-and the call is told how much to reserve before it comes again (``Found.lacks_bytes``).
+and the call is told how much to reserve before it comes again (``Found.lacks_bytes``), which is more each time.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -59,7 +59,7 @@ class Found:
     held_bytes: int = 0
     """Bytes of memory that it takes: more than on the wire, where it has many small records."""
     lacks_bytes: int = 0
-    """Nothing was found: the first batch needs more memory than was reserved. Try with so much; 0: that was not so."""
+    """Nothing was found: a batch needs more memory than was reserved. Try with so much; 0: that was not so."""
     records: int = 0
     """Records in it; of batches as a whole, so a few before the wanted offset may be among them."""
     failed: bool = False
@@ -92,7 +92,7 @@ class _Answer:
 
     @property
     def is_full(self) -> bool:
-        return self.size > 0 and (self.room <= 0 or self.memory <= 0)
+        return self.memory <= 0 or (self.size > 0 and self.room <= 0)
 
     def add(self, topic: str, records: int, size_bytes: int, held_bytes: int) -> None:
         self.by_topic.append((topic, records, size_bytes))
@@ -140,7 +140,8 @@ def read_logs(
         except StorageError as error:
             result.error_code, result.error_message = errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR, str(error)
         except LacksMemoryError as error:
-            if not answer.size:
+            # Where it would have been enough, it was spent on a log before it that ended in an error: that is answered.
+            if not answer.size and error.size_bytes > memory_max:
                 return Found(lacks_bytes=error.size_bytes)
             answer.memory = 0
     failed = any(item.result.error_code for item in reads)
