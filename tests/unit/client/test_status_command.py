@@ -323,6 +323,14 @@ async def test_a_store_that_asks_nobody_is_a_problem(cluster: FakeCluster, regnu
     ]
 
 
+async def test_a_metadata_process_that_takes_no_changes_is_a_problem_with_its_reason() -> None:
+    response = answer()
+    response.metadata_processes.add(metadata_id=2, versions_behind=7, takes_no_changes_because="no route")
+    assert health_view(response).problems == (
+        "metadata process 2 takes no changes, and the brokers that it serves hear of none: no route",
+    )
+
+
 async def test_what_takes_no_writes_is_a_problem_with_its_reason(cluster: FakeCluster, regnum: CommandHere) -> None:
     response = cluster.health = answer(store_trouble="takes no writes: database space exceeded")
     response.access_warnings.append("processes are not told apart")
