@@ -36,10 +36,12 @@ class LoopLag:
             clock: source of time.
             loop_name: for the log and the metric.
             period_s: time between two measurements; what holds the loop for longer than that is never missed.
-            metrics: where the lags are counted.
+            metrics: where the lags are counted, and the current one is shown.
         """
         self._clock = clock
-        self._lags = (metrics or Metrics()).histogram(instruments.LOOP_LAG, loop_name)
+        metrics = metrics or Metrics()
+        self._lags = metrics.histogram(instruments.LOOP_LAG, loop_name)
+        metrics.observe_also(instruments.LOOP_LAG_CURRENT, lambda: (((loop_name,), self.current_s),))
         self._period_s = period_s
         self._log = structlog.get_logger("loop_lag").bind(loop=loop_name)
         self._samples: deque[tuple[float, float]] = deque(maxlen=SAMPLES_MAX)

@@ -60,7 +60,8 @@ class TracingInterceptor(grpc.aio.ServerInterceptor):
     def __init__(self, *, for_clients: bool = False) -> None:
         """Only assigns; ``for_clients``: anybody may call, and every answer but OK and a fault is a refusal."""
         self._refusals: Final = _ALL_BUT_FAULTS if for_clients else _REFUSALS
-        self._wrapped: dict[str, tuple[Handler, Handler]] = {}
+        self._wrapped: Final[dict[int, tuple[Handler, Handler]]] = {}
+        """By the handler's id, whom the first of the pair keeps alive: a method has several, one of which refuses."""
 
     async def intercept_service(
         self,
@@ -75,9 +76,9 @@ class TracingInterceptor(grpc.aio.ServerInterceptor):
         method = handler_call_details.method
         if method.startswith(_OPEN_TO_ALL):
             return handler
-        known = self._wrapped.get(method)
-        if known is None or known[0] is not handler:
-            known = self._wrapped[method] = (handler, _wrap(method.removeprefix("/"), handler, self._refusals))
+        known = self._wrapped.get(id(handler))
+        if known is None:
+            known = self._wrapped[id(handler)] = (handler, _wrap(method.removeprefix("/"), handler, self._refusals))
         return known[1]
 
 

@@ -2,7 +2,8 @@
 
 What is understood: ``max``, ``min`` or ``sum`` of a metric, of its ``abs`` or of the quotient of two, grouped or not,
 with label matchers (``=``; others are taken as true), compared with a number; ``or 0 * ANOTHER`` in it: 0 where only
-that metric is; several such with ``and on (cluster)`` between them, and of several alternatives (``or``) the first.
+that metric is, now also for ``last_over_time``; several such with ``and on (cluster)`` between them, and of several
+alternatives (``or``) the first.
 """
 
 import re
@@ -27,7 +28,8 @@ Sample = tuple[str, Mapping[str, str], float]
 _EXPRESSION: Final = re.compile(
     r"(?P<how>max|min|sum)(?: by \((?P<by>[^)]*)\))? ?"
     r"\((?P<abs>abs\()?(?P<metric>\w+)(?P<labels>\{[^}]*\})?(?: / (?P<per>\w+))?(?(abs)\))"
-    r"(?: or 0 \* (?P<there>\w+)(?:\{[^}]*\})?)?\) (?P<is>>|<|==) (?P<limit>[\d.]+)(?: or .*)?"
+    r"(?: or 0 \* (?:last_over_time\()?(?P<there>\w+)(?:\{[^}]*\})?(?:\[\w+\]\))?)?\)"
+    r" (?P<is>>|<|==) (?P<limit>[\d.]+)(?: or .*)?"
 )
 _NAME: Final = re.compile(r"\b(?:regnum|process)_\w+")
 _MATCHER: Final = re.compile(r'(\w+)="([^"]*)"')

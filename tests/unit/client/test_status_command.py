@@ -14,11 +14,11 @@ from regnum_client import Admin
 from regnum_client.admin.health.figures import figures_of
 from regnum_client.admin.health.health_admin import ask_elections
 from regnum_client.admin.health.views import HealthView, health_view
-from regnum_client.commands.status.figures import without_controller
+from regnum_client.commands.status.figures import unanswered, without_controller
 from regnum_model.nodes import Address
 from regnum_model.topic_filter import Trouble
 from regnum_model.wire_times import duration_of
-from regnum_service.errors import RegnumError
+from regnum_service.errors import Code, RegnumError
 from regnum_testing.command_here import CommandHere
 from regnum_testing.fake_cluster import FakeCluster
 from regnum_testing.under_load import until
@@ -133,6 +133,55 @@ async def test_it_looks_again_until_all_is_well(cluster: FakeCluster, regnum: Co
     assert (ran.status, json.loads(ran.out)["healthy"]) == (0, True), ran.err
     cluster.health = sick()
     assert (await regnum("status", "--wait", "0.1")).status == 5
+
+
+async def test_a_controller_that_has_not_looked_at_everything_is_asked_again(
+    cluster: FakeCluster, regnum: CommandHere
+) -> None:
+    cluster.health = answer()
+    cluster.health.complete = False
+    looking = asyncio.create_task(regnum("status", "-o", "json", "--wait", str(DEADLINE_S)))
+
+    async def looked() -> bool:
+        return cluster.calls["DescribeHealth"] >= 2
+
+    await until(looked)
+    cluster.health = answer()
+    ran = await looking
+    assert (ran.status, json.loads(ran.out)["complete"]) == (0, True), ran.err
+
+
+async def test_a_broker_that_does_not_answer_is_a_problem(cluster: FakeCluster, regnum: CommandHere) -> None:
+    # The controller has not noticed, and brokers name it.
+    for number in (1, 2):
+        await cluster.brokers[number].cut_off()
+    await cluster.brokers[3].stop()
+    ran = await regnum("status", "-o", "json")
+    assert (ran.status, ran.error["code"]) == (5, "UNHEALTHY"), ran.out
+    shown = json.loads(ran.out)
+    assert [one["broker"] for one in shown["broker_figures"]] == [1, 2, 3]
+    # The other two are of a release without figures, which is no fault.
+    (problem,) = shown["problems"]
+    assert problem.startswith("broker 3 did not answer: ")
+    cluster.health = answer()
+    cluster.health.brokers[2].registered = False
+    shown = json.loads((await regnum("status", "-o", "json")).out)
+    assert shown["problems"] == ["brokers that have replicas are away: 3"], "said once"
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        (errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT, ["broker 2 did not answer: why"]),
+        (errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE, ["broker 2 did not answer: why"]),
+        (errors_pb2.ERROR_CODE_UNKNOWN_SERVER_ERROR, ["broker 2 did not answer: why"]),
+        (errors_pb2.ERROR_CODE_CLUSTER_AUTHORIZATION_FAILED, []),
+        (errors_pb2.ERROR_CODE_SASL_AUTHENTICATION_FAILED, []),
+        (errors_pb2.ERROR_CODE_INVALID_REQUEST, []),
+    ],
+)
+def test_a_refusal_is_no_problem_of_the_broker(code: Code, told: list[str]) -> None:
+    assert unanswered({2: RegnumError(code, "why")}, health_view(answer())) == told
 
 
 async def test_releases_are_shown_and_whether_the_protocol_may_be_raised(
@@ -272,6 +321,14 @@ async def test_a_store_that_asks_nobody_is_a_problem(cluster: FakeCluster, regnu
         "the coordination store asks nobody who connects",
         "the coordination store is etcd 3.6.5",
     ]
+
+
+async def test_a_metadata_process_that_takes_no_changes_is_a_problem_with_its_reason() -> None:
+    response = answer()
+    response.metadata_processes.add(metadata_id=2, versions_behind=7, takes_no_changes_because="no route")
+    assert health_view(response).problems == (
+        "metadata process 2 takes no changes, and the brokers that it serves hear of none: no route",
+    )
 
 
 async def test_what_takes_no_writes_is_a_problem_with_its_reason(cluster: FakeCluster, regnum: CommandHere) -> None:

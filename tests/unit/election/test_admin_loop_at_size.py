@@ -289,7 +289,9 @@ def test_the_worst_of_many_partitions_in_trouble_are_named() -> None:
             removals=SimpleNamespace(damaged={}),
             sharing={},
             dispatch=SimpleNamespace(outstanding=list, misdirected=dict),
-            metadata=SimpleNamespace(version=7, positions=[], tell_of_changes=lambda _watch: None),
+            metadata=SimpleNamespace(
+                version=7, positions=[], failing=lambda _before_s: {}, tell_of_changes=lambda _watch: None
+            ),
             events=ReignEvents(reign.controller.reign, nowhere, SystemClock()),
         )
         health = HealthWatch(context, Limits(trouble_s=0.0))

@@ -235,6 +235,31 @@ async def test_partitions_in_trouble_are_counted_named_and_told_of_once(
     assert values(metrics, instruments.PARTITIONS_TROUBLED_LONG)[("offline",)] == 0
 
 
+async def test_a_metadata_process_that_takes_no_changes_is_told_of(cluster: FakeCluster) -> None:
+    controller, _ = await reign_with_topic(cluster)
+    metrics, process = Metrics(), cluster.metadata
+    show_controller(metrics, lambda: controller, cluster.clock)
+    await until(lambda: controller.health.context.metadata.positions == [(process.id, 0)])
+    process.down = True
+    cluster.kill(3)
+    await until(lambda: controller.health.context.metadata.failing(cluster.clock.monotonic()))
+    await controller.health.turn()
+    assert values(metrics, instruments.METADATA_PROCESSES_FAILING) == {(): 0}, "it may be starting anew"
+
+    skip(cluster, 11.0)
+    await controller.health.turn()
+    assert values(metrics, instruments.METADATA_PROCESSES_FAILING) == {(): 1}
+    (told,) = (await describe_health(controller.health, most=20)).metadata_processes
+    assert told.takes_no_changes_because.startswith("BROKER_NOT_AVAILABLE: ")
+
+    process.down = False
+    await until(lambda: not controller.health.context.metadata.failing(cluster.clock.monotonic()))
+    await controller.health.turn()
+    assert values(metrics, instruments.METADATA_PROCESSES_FAILING) == {(): 0}
+    (told,) = (await describe_health(controller.health, most=20)).metadata_processes
+    assert (told.takes_no_changes_because, told.versions_behind) == ("", 0)
+
+
 async def test_a_topic_that_is_deleted_is_no_trouble_any_more(cluster: FakeCluster) -> None:
     controller, topic_id = await reign_with_topic(cluster)
     cluster.kill(3)
@@ -300,7 +325,7 @@ async def test_while_all_is_well_a_look_at_the_clock_looks_at_no_partition() -> 
         clock=SkippingClock(),
         reign=SimpleNamespace(epoch=1),
         dispatch=SimpleNamespace(outstanding=list, misdirected=dict),
-        metadata=SimpleNamespace(tell_of_changes=lambda _watch: None, positions=[]),
+        metadata=SimpleNamespace(tell_of_changes=lambda _watch: None, positions=[], failing=lambda _before_s: {}),
         removals=SimpleNamespace(damaged={}),
         **{kind: {} for kind in ("refused", "incomplete", "edited", "spoiled")},
     )

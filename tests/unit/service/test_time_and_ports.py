@@ -9,6 +9,8 @@ import structlog
 from regnum_service.clock import Clock, SystemClock
 from regnum_service.loop_lag import LIMIT_S, LOG_PERIOD_S, PERIOD_S, LoopLag
 from regnum_service.ports import LOW, free_port, free_ports, is_free
+from regnum_telemetry.instruments import process as instruments
+from regnum_telemetry.metrics import Metrics
 from regnum_testing.clock import FakeClock, settle
 
 
@@ -83,6 +85,19 @@ async def test_a_blocked_loop_shows_while_it_is_blocked_and_after(lag):
     assert measured.worst_s(5.0) == pytest.approx(0.3)
     assert measured.worst_s(0.5) == pytest.approx(0.0, abs=1e-9)
     assert [line["lag_ms"] for line in logs] == [300]
+
+
+async def test_the_metric_shows_a_loop_that_is_held_up_and_measures_nothing():
+    clock, metrics = FakeClock(), Metrics()
+    lag = LoopLag(clock, metrics=metrics)
+    LoopLag(clock, loop_name="other", metrics=metrics)
+    task = asyncio.create_task(lag.run())
+    await settle()
+    clock.skip(60.0 + PERIOD_S)
+    (shown,) = [one.numbers for one in metrics.read() if one.instrument is instruments.LOOP_LAG_CURRENT]
+    assert dict(shown) == {("main",): pytest.approx(60.0), ("other",): 0.0}
+    task.cancel()
+    await asyncio.wait([task])
 
 
 async def test_late_loops_are_logged_now_and_then_with_the_worst(lag):

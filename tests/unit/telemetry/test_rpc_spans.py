@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -19,6 +20,7 @@ from regnum_service.errors import RegnumError
 from regnum_service.server import GrpcServer, ServiceRegistration
 from regnum_service.supervisor import Supervisor
 from regnum_telemetry import conventions, propagation, tracing
+from regnum_telemetry.rpc_server import TracingInterceptor
 from regnum_telemetry.setup import start_with
 from regnum_telemetry.tracing import Kind
 from regnum_testing.span_recorder import SpanRecorder, recorded_spans
@@ -296,6 +298,24 @@ async def test_streams_have_one_span_for_each_side(
         assert server.parent == client.span_id
         assert client.parent == cause.span_id
     assert all(propagation.parse(place) is not None for place in echo.places)
+
+
+async def test_a_method_with_two_handlers_has_two_with_spans_however_often_they_alternate(
+    recorder: SpanRecorder,
+) -> None:
+    # What refuses calls for another process is a handler of the same method.
+    handlers = [grpc.unary_unary_rpc_method_handler(_Echo().one) for _ in range(2)]
+    interceptor, passed = TracingInterceptor(), []
+    place = ((propagation.TRACEPARENT, recorder.start("cause").context),)
+
+    async def found(_details: Any) -> Any:
+        return handlers[len(passed) % 2]
+
+    for _ in range(6):
+        details = SimpleNamespace(method=f"/{NAME}/One", invocation_metadata=place)
+        passed.append(await interceptor.intercept_service(found, details))
+    assert passed[0] is not passed[1]
+    assert passed == passed[:2] * 3
 
 
 async def test_a_supervised_task_belongs_to_no_call(recorder: SpanRecorder) -> None:

@@ -32,6 +32,13 @@ METADATA_PROCESSES: Final = DEFINED.gauge(
     "Metadata processes that are registered; at 0 brokers and clients hear of no change of a leader",
 )
 
+METADATA_PROCESSES_FAILING: Final = DEFINED.gauge(
+    "regnum.controller.metadata_processes.failing",
+    "{processes}",
+    "Metadata processes that have taken no changes for --order-overdue-s, though there were some: the brokers that "
+    "they serve hear of none",
+)
+
 STORE_WRITES_REFUSED: Final = DEFINED.gauge(
     "regnum.controller.store.writes_refused",
     "{stores}",

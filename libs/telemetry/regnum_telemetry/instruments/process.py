@@ -16,6 +16,13 @@ LOOP_LAG: Final = DEFINED.histogram(
     bounds=(0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0),
 )
 
+LOOP_LAG_CURRENT: Final = DEFINED.gauge(
+    "regnum.loop.lag.current",
+    "s",
+    "How late an event loop is by now: of one that is held up, which measures nothing meanwhile, it grows",
+    labels=("loop",),
+)
+
 STORE_CALLS: Final = DEFINED.histogram(
     "regnum.store.call.duration",
     "s",

@@ -72,6 +72,7 @@ def show_controller(metrics: Metrics, reigning: Callable[[], Reigning | None], c
     metrics.observe(instruments.STORE_WRITE_TIME, one(lambda it: it.health.store.took_s if it.health.store else 0.0))
     metrics.observe(instruments.PUBLISHED_VERSION, one(lambda it: it.published_version))
     metrics.observe(instruments.METADATA_PROCESSES, one(lambda it: it.health.metadata_processes))
+    metrics.observe(instruments.METADATA_PROCESSES_FAILING, one(lambda it: len(it.health.metadata_failing)))
     metrics.observe(instruments.CLUSTER_BROKERS, one(lambda it: len(it.picture.brokers)))
     metrics.observe(instruments.BROKERS_REFUSED, one(lambda it: it.health.refused))
     metrics.observe(instruments.NODES_DAMAGED, one(lambda it: it.health.damaged))

@@ -69,7 +69,11 @@ async def describe_health(health: HealthWatch, *, most: int) -> admin_pb2.Descri
         topics=len(picture.topics),
         partitions=len(picture.partitions),
         metadata_processes=[
-            admin_pb2.MetadataProcessHealth(metadata_id=id, versions_behind=-1 if behind is None else behind)
+            admin_pb2.MetadataProcessHealth(
+                metadata_id=id,
+                versions_behind=-1 if behind is None else behind,
+                takes_no_changes_because=health.metadata_failing.get(id, "")[:REASON_MAX],
+            )
             for id, behind in metadata.positions
         ],
         troubles=[

@@ -16,7 +16,7 @@ from typing import Final
 import structlog
 from regnum.types.v1 import events_pb2 as words
 from regnum_coordination.port import Store
-from regnum_model.ids import NO_LEADER, BrokerId, PartitionKey, TopicId
+from regnum_model.ids import NO_LEADER, BrokerId, MetadataId, PartitionKey, TopicId
 from regnum_model.topic_filter import Trouble
 from regnum_service.clock import Clock
 from regnum_service.slices import slices
@@ -127,6 +127,8 @@ class HealthWatch:
         self._listeners: Final[dict[BrokerId, ListenersSaid]] = {}
         self.metadata_processes = 0
         """Metadata processes that are registered, as of the last look."""
+        self.metadata_failing: Mapping[MetadataId, str] = {}
+        """Those that have taken no changes for as long as makes an order overdue, and why, as of the last look."""
         self._clocks: Final[dict[BrokerId, ClockCompared]] = {}
         self._clocks_off: frozenset[BrokerId] = frozenset()
         self.looked_at_all = False
@@ -196,6 +198,7 @@ class HealthWatch:
             await self._look_in_steps(self.book.keys)
         self.metadata_processes = len(self.context.metadata.positions)
         now_s = self._clock.monotonic()
+        self.metadata_failing = self.context.metadata.failing(now_s - self.limits.order_s)
         self._find_overdue(now_s)
         self._find_misdirected()
         self._find_turning_away()

@@ -216,6 +216,11 @@ class MetadataPublisher:
         """Versions that each metadata process has not acknowledged; None: not known."""
         return [(id, subscriber.behind) for id, subscriber in sorted(self._processes.items())]
 
+    def failing(self, before_s: float) -> dict[MetadataId, str]:
+        """Processes that have taken no changes since before that time (monotonic clock), and why, by id."""
+        found = ((id, subscriber.failing) for id, subscriber in sorted(self._processes.items()))
+        return {id: one.because for id, one in found if one is not None and one.since_s <= before_s}
+
     async def lags(self) -> list[tuple[MetadataProcess, int | None, propagation_pb2.DescribeLagResponse | None]]:
         """Each process: how far it is behind, as ``positions``, and what it says of its brokers; None: no answer."""
         subscribers = [subscriber for _, subscriber in sorted(self._processes.items())]

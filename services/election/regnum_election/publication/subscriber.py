@@ -29,6 +29,16 @@ LAG_WAIT_MS: Final = 500
 """How long a metadata process waits for its brokers before it answers."""
 
 
+@dataclass(frozen=True, slots=True)
+class Failing:
+    """That a process takes no changes."""
+
+    since_s: float
+    """Monotonic clock at the first failure."""
+    because: str
+    """Why the last attempt failed."""
+
+
 class PropagationChannel(Protocol):
     """How one metadata process is reached. Every method raises RegnumError, and is bounded in time."""
 
@@ -123,6 +133,7 @@ class Subscriber:
         self._position = expected
         self._moved = asyncio.Condition()
         self._failures = 0
+        self._failing: Failing | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._log = structlog.get_logger("publication").bind(metadata=process.id)
 
@@ -155,6 +166,11 @@ class Subscriber:
         if position is None or position.epoch != self._owner.epoch:
             return None
         return max(self._owner.journal.version - position.number, 0)
+
+    @property
+    def failing(self) -> Failing | None:
+        """Since when nothing reaches it, or it takes nothing; None: it took what was published, as far as is known."""
+        return self._failing
 
     async def lag(self) -> propagation_pb2.DescribeLagResponse | None:
         """What it says of its brokers; None: no answer."""
@@ -217,9 +233,7 @@ class Subscriber:
             self._position = position
             await self._pause("GAP", f"has version {position.number} of epoch {position.epoch}")
             return
-        if self._failures:
-            self._log.info("metadata process answers again", failures=self._failures)
-            self._failures = 0
+        self._succeeded()
         async with self._moved:
             self._position = position
             self._moved.notify_all()
@@ -232,9 +246,17 @@ class Subscriber:
             await self._pause(reason_of(error.code), error.message)
         else:
             self._position = PictureVersion(ControllerEpoch(answer.controller_epoch), answer.version)
+            self._succeeded()
+
+    def _succeeded(self) -> None:
+        if self._failures:
+            self._log.info("metadata process answers again", failures=self._failures)
+            self._failures, self._failing = 0, None
 
     async def _pause(self, reason: str, message: str) -> None:
         self._failures += 1
+        since_s = self._owner.clock.monotonic() if self._failing is None else self._failing.since_s
+        self._failing = Failing(since_s, f"{reason}: {message}")
         if self._failures == 1:
             self._log.warning("change not published, trying again", reason=reason, message=message)
         await self._owner.clock.sleep(pause_after_s(self._failures))

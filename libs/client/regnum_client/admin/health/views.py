@@ -1,7 +1,7 @@
 """What the controller says is wrong, as values."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from typing import Final
@@ -186,6 +186,8 @@ class HealthView:
     controller_wall_clock_ms: int | None = None
     """The controller's wall clock when it answered, milliseconds since 1970; None: not known."""
 
+    metadata_failing: Mapping[int, str] = field(default_factory=dict)
+    """Metadata processes that have taken no changes for ``order_overdue_s``, and why, by id."""
     store_went_back: str = ""
     """What proves that the coordination store was put back to an earlier state; empty: nothing does."""
     store_trouble: str = ""
@@ -235,6 +237,10 @@ class HealthView:
         )
         if self.complete and not self.metadata_behind:
             found.append("no metadata process is registered: brokers and clients hear of no change of a leader")
+        found.extend(
+            f"metadata process {id} takes no changes, and the brokers that it serves hear of none: {because}"
+            for id, because in self.metadata_failing.items()
+        )
         found.extend(self._clocks())
         found.extend(f"{one.role} {one.id} is refused: {one.refused}" for one in self.releases if one.refused)
         if self.damaged_count:
@@ -316,6 +322,11 @@ def health_view(answer: admin_pb2.DescribeHealthResponse) -> HealthView:
         metadata_behind={
             process.metadata_id: None if process.versions_behind < 0 else process.versions_behind
             for process in answer.metadata_processes
+        },
+        metadata_failing={
+            process.metadata_id: process.takes_no_changes_because
+            for process in answer.metadata_processes
+            if process.takes_no_changes_because
         },
         troubles={
             TROUBLES[count.trouble]: TroubleCount(partitions=count.partitions, for_long=count.for_long)

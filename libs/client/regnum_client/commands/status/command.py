@@ -17,7 +17,7 @@ from regnum_client.commands.invocation import (
 )
 from regnum_client.commands.local import DataDirOption, process_rows
 from regnum_client.commands.status.asking import Found, find
-from regnum_client.commands.status.figures import without_controller
+from regnum_client.commands.status.figures import unanswered, without_controller
 from regnum_client.commands.status.shown import show
 
 TIMEOUT_S: Final = 5.0
@@ -87,7 +87,9 @@ async def _wait_until_well(ask: Callable[[], Awaitable[Found]], wait_s: float) -
                 raise
             # `regnum up` may only be starting.
         else:
-            if late or not assess(process_rows(found.processes), found)[-1]:
+            # A controller that has not looked at everything yet may know of too little.
+            looked = found.health is not None and found.health.complete
+            if late or (looked and not assess(process_rows(found.processes), found)[-1]):
                 return found
         await clock.sleep(LOOK_S)
 
@@ -105,10 +107,10 @@ def assess(rows: Sequence[Mapping[str, Any]], found: Found) -> tuple[list[str], 
 
 
 def problems_in(found: Found) -> tuple[str, ...]:
-    """What is wrong by the word of the controller; where none answers, by that of the brokers."""
+    """What is wrong by the word of the controller, and who did not answer; without a controller, what brokers say."""
     if found.health is None:
         return (found.reason, *without_controller(found.figures))
-    return found.health.problems
+    return (*found.health.problems, *unanswered(found.figures, found.health))
 
 
 def _failed(code: str, message: str) -> CommandFailedError:

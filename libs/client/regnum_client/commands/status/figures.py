@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
+from regnum.types.v1 import errors_pb2
 from regnum_service.errors import RegnumError, reason_of
 
 if TYPE_CHECKING:
@@ -18,6 +19,15 @@ LINE_COLUMNS: Final = (
 
 BROKERS_NAMED: Final = 20
 """Brokers with strays that a person is told of; programs hear of all."""
+
+NO_ANSWER: Final = frozenset(
+    {
+        errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE,
+        errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT,
+        errors_pb2.ERROR_CODE_UNKNOWN_SERVER_ERROR,
+    }
+)
+"""Why a broker told nothing that could. A caller without rights is refused, and a broker of 0.1.0 knows no figures."""
 
 _UNITS: Final = ("B", "kB", "MB", "GB", "TB", "PB")
 
@@ -60,6 +70,16 @@ def without_controller(figures: "Figures") -> list[str]:
             for trouble in filter(None, (one.store_trouble, one.refuses_writes_because)):
                 said.setdefault(trouble, []).append(id)
     return [f"brokers {', '.join(map(str, ids))} say: {trouble}" for trouble, ids in said.items()]
+
+
+def unanswered(figures: "Figures", health: "HealthView") -> list[str]:
+    """Brokers that did not answer, and why: apart from those of which the controller says that they are away."""
+    away = {one.id for one in health.brokers if not one.registered and one.replicas}
+    return [
+        f"broker {id} did not answer: {one.message}"
+        for id, one in sorted(figures.items())
+        if isinstance(one, RegnumError) and one.code in NO_ANSWER and id not in away
+    ]
 
 
 def _row(id: int, one: "BrokerFigures | RegnumError", health: "HealthView | None") -> dict[str, Any]:

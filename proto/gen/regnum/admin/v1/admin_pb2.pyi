@@ -2783,19 +2783,25 @@ class MetadataProcessHealth(_message.Message):
 
     METADATA_ID_FIELD_NUMBER: _builtins.int
     VERSIONS_BEHIND_FIELD_NUMBER: _builtins.int
+    TAKES_NO_CHANGES_BECAUSE_FIELD_NUMBER: _builtins.int
     metadata_id: _builtins.int
     """Its id."""
     versions_behind: _builtins.int
     """Versions that it has not acknowledged. -1: not known."""
+    takes_no_changes_because: _builtins.str
+    """Why it has taken no changes for as long as makes an order overdue, so that the brokers that it serves hear of none;
+    empty: it takes them.
+    """
     def __init__(
         self,
         *,
         metadata_id: _builtins.int = ...,
         versions_behind: _builtins.int = ...,
+        takes_no_changes_because: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["metadata_id", b"metadata_id", "versions_behind", b"versions_behind"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["metadata_id", b"metadata_id", "takes_no_changes_because", b"takes_no_changes_because", "versions_behind", b"versions_behind"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
