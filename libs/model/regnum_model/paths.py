@@ -10,6 +10,7 @@ from regnum_model.configs import TOPICS as TOPIC_CONFIGS
 from regnum_model.delegation_tokens import FOLDER as DELEGATION_TOKENS
 from regnum_model.ids import BrokerId, ElectionId, MetadataId, TopicId
 from regnum_model.nodes.processes import Address
+from regnum_model.nodes.reading import MAX_BROKER_ID
 from regnum_model.quotas import FOLDERS as QUOTA_FOLDERS
 
 CONTROLLER: Final = "/controller"
@@ -67,6 +68,21 @@ PERSISTENT_FOLDERS: Final = (
     ACL_DELETIONS,
 )
 """Folders that an election process creates before it campaigns."""
+
+
+_ID_DIGITS_MAX: Final = len(str(MAX_BROKER_ID))
+
+
+def id_named(name: str) -> int | None:
+    """The id of the process whose node has that name; None: no process has such an id.
+
+    People can put nodes of any name beside those of processes. The wire carries no greater id than MAX_BROKER_ID, and
+    ``int`` refuses thousands of digits.
+    """
+    if len(name) > _ID_DIGITS_MAX or not name.isascii() or not name.isdigit():
+        return None
+    id = int(name)
+    return id if id <= MAX_BROKER_ID and str(id) == name else None
 
 
 def election_id(id: ElectionId) -> str:

@@ -17,6 +17,7 @@ from regnum_model.nodes import Address
 from regnum_telemetry.rpc_client import DIRECT, TracedChannel
 
 from regnum_service.errors import RegnumError
+from regnum_service.readable_answers import ReadableCall
 from regnum_service.renewed_channel import NAME_OPTIONS, RenewedChannel, is_name
 
 MESSAGE_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -90,9 +91,9 @@ def open_channel(address: Address, addressee: str = "") -> grpc.aio.Channel:
 
 
 def addressed(channel: grpc.aio.Channel, address: Address, addressee: str) -> grpc.aio.Channel:
-    """A channel whose calls name their addressee."""
+    """A channel whose calls name their addressee, and fail where an answer cannot be read."""
     metadata = ((ADDRESSEE, addressee),) if addressee else ()
-    return TracedChannel(channel, host=address.host, port=address.port, metadata=metadata)
+    return TracedChannel(channel, host=address.host, port=address.port, metadata=metadata, given_out=ReadableCall)
 
 
 def target(address: Address) -> str:

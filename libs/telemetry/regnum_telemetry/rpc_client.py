@@ -24,11 +24,21 @@ _ENDING: Final[set[asyncio.Task[None]]] = set()
 """Tasks that end a span; the event loop alone would not keep them."""
 
 
+def _as_it_is(call: Call) -> Call:
+    return call
+
+
 class TracedChannel(grpc.aio.Channel):
     """Passes everything to another channel."""
 
     def __init__(
-        self, channel: grpc.aio.Channel, *, host: str, port: int, metadata: Sequence[tuple[str, str]] = ()
+        self,
+        channel: grpc.aio.Channel,
+        *,
+        host: str,
+        port: int,
+        metadata: Sequence[tuple[str, str]] = (),
+        given_out: Callable[[Call], Call] = _as_it_is,
     ) -> None:
         """Only assigns.
 
@@ -37,9 +47,11 @@ class TracedChannel(grpc.aio.Channel):
             host: where it goes to, for the spans.
             port: of the same.
             metadata: what every call brings besides its own.
+            given_out: what callers get of a call.
         """
         self._channel: Final = channel
         self._metadata: Final = tuple(metadata)
+        self._given_out: Final = given_out
         self._host: Final = host
         self._port: Final = port
 
@@ -90,7 +102,7 @@ class TracedChannel(grpc.aio.Channel):
                 metadata = (*self._metadata, *(metadata or ()))
             place = tracing.current()
             if not place:
-                return multicallable(*arguments, metadata=metadata, **named)
+                return self._given_out(multicallable(*arguments, metadata=metadata, **named))
             span = tracing.tracer().start(
                 name,
                 parent=place,
@@ -105,7 +117,7 @@ class TracedChannel(grpc.aio.Channel):
             extended = (*(metadata or ()), (propagation.TRACEPARENT, span.context)) if span.context else metadata
             call = multicallable(*arguments, metadata=extended, **named)
             call.add_done_callback(_ender(span))
-            return call
+            return self._given_out(call)
 
         return start
 

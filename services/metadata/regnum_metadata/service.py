@@ -212,7 +212,7 @@ class MetadataService:
             async with aclosing(store.watch_children(paths.METADATA_IDS)) as changes:
                 async for children in changes:
                     await self._propagation.processes_are(
-                        frozenset(MetadataId(int(name)) for name in children.names if _is_id(name))
+                        frozenset(MetadataId(id) for id in map(paths.id_named, children.names) if id is not None)
                     )
         except SessionExpired:
             # The list stays as it was until the next session: a broker served twice is better than one not served.
@@ -229,7 +229,3 @@ def _incarnation_in(data: bytes) -> str | None:
         return MetadataNode.decode(data).incarnation
     except MalformedNodeError:
         return None
-
-
-def _is_id(name: str) -> bool:
-    return name.isascii() and name.isdigit() and str(int(name)) == name

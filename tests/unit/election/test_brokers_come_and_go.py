@@ -13,6 +13,7 @@ from regnum_model.nodes import LeaderAndIsr, Membership
 from regnum_testing.creating import assigned, create
 from regnum_testing.reigning import FakeCluster
 from regnum_testing.waiting import DEADLINE_S, until
+from structlog.testing import capture_logs
 
 
 @pytest.fixture
@@ -214,3 +215,21 @@ async def test_a_cut_is_judged_by_the_isr_that_the_write_checks(cluster: FakeClu
     await cut_off(cluster, controller, 1, 2, 3)
     state = await cluster.state("t", 0)
     assert (state.leader, state.leader_epoch, state.isr, state.elr) == (1, 0, (1,), (2, 3))
+
+
+@pytest.mark.parametrize("name", ["nobody", str(2**31), "9" * 5_000])
+async def test_a_node_whose_name_is_no_id_is_nobodys_registration(cluster: FakeCluster, name: str) -> None:
+    """No message carries such an id: each controller would end with it, one after another."""
+    await cluster.begin(1)
+    registration = await cluster.outside.get(paths.broker_id(BrokerId(1)))
+    elsewhere = registration.data.replace(b"0001", b"0009")
+    for folder in (paths.BROKER_IDS, paths.BROKER_EPOCHS, paths.DRAINING):
+        await cluster.outside.create(f"{folder}/{name}", elsewhere)
+    with capture_logs() as logs:
+        controller = await cluster.reign()
+        await create(controller, assigned("t", 1))
+        await until(lambda: cluster.metadata.topics == {"t": {0: 1}})
+    assert list(controller.picture.brokers) == [1]
+    assert not controller.picture.draining
+    ignored = {entry["path"] for entry in logs if entry["event"] == "registration ignored"}
+    assert ignored == {f"{paths.BROKER_IDS}/{name}"}

@@ -248,6 +248,51 @@ async def test_a_broker_that_registers_while_the_picture_is_verified_waits_for_i
     assert len(back.states) == 1_200
 
 
+class HeldStore(MemoryStore):
+    """Reads the nodes of some topics only when a test lets it."""
+
+    def __init__(self, server: MemoryServer, *topics: str) -> None:
+        super().__init__(server)
+        self.gates = {topic: asyncio.Event() for topic in topics}
+        self.held: set[str] = set()
+        """Topics of which a read waits, or has waited."""
+
+    async def get_many(self, paths_: Sequence[str], *, current: bool = False) -> tuple[Node | None, ...]:
+        for topic, gate in self.gates.items():
+            if paths.topic(topic) in paths_:
+                self.held.add(topic)
+                await gate.wait()
+        return await super().get_many(paths_, current=current)
+
+
+async def test_a_broker_that_registers_while_the_picture_is_verified_is_told_at_once_what_it_leads(
+    stage: Stage,
+) -> None:
+    """It alone has the records: nobody else can lead, and the full set may be minutes away."""
+    await stage.begin(1, 2, 3)
+    controller = await stage.cluster.reign()
+    held = [assigned(name, *[(1, 2)] * 500) for name in ("first", "second")]
+    key = PartitionKey((await create(controller, *held, assigned("t", (3,))))[2], 0)
+    stage.cluster.kill(3)
+    await until(lambda: key in controller.picture.unled)
+    await stage.follow()
+    await stage.cluster.end_reign()
+    at_win = stage.server.newest()
+    store = HeldStore(stage.server, "first", "second")
+    stage.cluster.open_store = lambda _server: store
+    successor = await stage.succeed()
+    await until(lambda: "first" in store.held)
+    back = await stage.register(3)
+    await until(lambda: dict(successor.queue.depths)["cluster"] > 0, what="its registration is seen")
+    store.gates["first"].set()
+    await until(lambda: back.leaders().get(key) == 3, what="it leads what it was elected to")
+    assert not any(took_full_set(broker, 2) for broker in stage.live()), "the rest is not verified yet"
+    assert not any(request.init for request in back.requests)
+    store.gates["second"].set()
+    await stage.full_sets(2)
+    stage.check_orders(2, at_win)
+
+
 async def test_clients_wait_until_the_picture_is_verified(stage: Stage) -> None:
     """A deletion records the brokers that the assignment names: it must be the one in the store (safety rule S13)."""
     await stage.begin(1, 2, 3)

@@ -127,11 +127,14 @@ async def test_a_later_life_of_a_dead_process_keeps_its_registration(cluster: Fa
 
 async def test_hand_written_nodes_are_ignored_with_a_word(cluster: FakeCluster) -> None:
     await cluster.begin(1)
-    await cluster.outside.create(f"{paths.METADATA_IDS}/nobody", b"{}")
+    read = await cluster.outside.get(paths.metadata_id(cluster.metadata.id))
+    names = ("nobody", str(2**31), "9" * 5_000)
+    for name in names:
+        await cluster.outside.create(f"{paths.METADATA_IDS}/{name}", read.data)
     await cluster.outside.create(f"{paths.METADATA_IDS}/2", b"\xff")
     with capture_logs() as logs:
         controller = await cluster.reign()
         await create(controller, "t")
         await until(lambda: "t" in cluster.metadata.topics)
     ignored = {entry["path"] for entry in logs if entry["event"] == "metadata process ignored"}
-    assert ignored == {f"{paths.METADATA_IDS}/nobody", f"{paths.METADATA_IDS}/2"}
+    assert ignored == {f"{paths.METADATA_IDS}/{name}" for name in (*names, "2")}

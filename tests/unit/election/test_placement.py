@@ -160,3 +160,63 @@ def test_where_the_first_broker_is_gone_the_next_higher_one_begins() -> None:
     assert place_more(left, (BrokerId(9),), existing=0, partitions=1)[0][0] == 0
     with pytest.raises(PlacementError, match="does not fit"):
         place_more(left, tuple(map(BrokerId, range(5))), existing=1, partitions=1)
+
+
+def walked(
+    racks: dict[BrokerId, str | None], *, partitions: int, replication_factor: int, start: int, shift: int
+) -> Assignment:
+    """Kafka's walk, step by step."""
+    ring = alternate_racks({id: rack for id, rack in racks.items() if rack is not None})
+    size, rack_count = len(ring), len(set(racks.values()))
+    placed: Assignment = {}
+    for partition in range(partitions):
+        shift += partition > 0 and partition % size == 0
+        leader = (partition + start) % size
+        replicas, step = [ring[leader]], 0
+        while len(replicas) < replication_factor:
+            candidate = ring[(leader + 1 + (shift * rack_count + step) % (size - 1)) % size]
+            step += 1
+            used = {racks[id] for id in replicas}
+            if candidate not in replicas and (racks[candidate] not in used or len(used) == rack_count):
+                replicas.append(candidate)
+        placed[partition] = tuple(replicas)
+    return placed
+
+
+@given(
+    sizes=st.lists(st.sampled_from([1, 1, 2, 5, 40, 90]), min_size=1, max_size=6),
+    factor=st.integers(1, 5),
+    start=st.integers(0, 200),
+    shift=st.integers(0, 200),
+)
+def test_uneven_racks_are_walked_as_step_by_step(sizes: list[int], factor: int, start: int, shift: int) -> None:
+    names = [rack for rack, size in enumerate(sizes) for _ in range(size)]
+    racks = brokers({id: f"r{rack}" for id, rack in enumerate(names)})
+    given_numbers = {
+        "partitions": len(racks) + 5,
+        "replication_factor": min(factor, len(racks)),
+        "start": start,
+        "shift": shift,
+    }
+    assert place(racks, **given_numbers) == walked(racks, **given_numbers)
+
+
+class CountedRack(str):
+    """Counts how often a rack is looked up."""
+
+    __slots__ = ()
+    looked_up = 0
+
+    def __hash__(self) -> int:
+        CountedRack.looked_up += 1
+        return super().__hash__()
+
+
+@pytest.mark.parametrize("apart", [(500,), (500, 501), ()])
+def test_a_rack_of_one_broker_does_not_make_each_partition_a_walk_round_the_ring(apart: tuple[int, ...]) -> None:
+    """With 1,000 brokers 10,000 partitions held the controller's loop for more than a second (safety rule S22)."""
+    racks = {BrokerId(id): CountedRack(f"apart-{id}" if id in apart else f"r{id % 2}") for id in range(1_000)}
+    before = CountedRack.looked_up
+    placed = place(dict(racks), partitions=1_000, replication_factor=3, start=5, shift=7)
+    assert len(placed) == 1_000
+    assert CountedRack.looked_up - before < 60 * len(placed)

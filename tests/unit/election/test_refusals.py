@@ -1,5 +1,6 @@
 """What a broker refused, and when it is told of it again."""
 
+import pytest
 from regnum_election.dispatch.answers import RETRY_INTERVAL_S, RETRY_INTERVAL_S_MAX, pause_after_s
 from regnum_election.dispatch.outbox import Stop
 from regnum_election.dispatch.refusals import OFFLINE_INTERVAL_S, REFUSED_INTERVAL_S, Refusals, Unusable
@@ -40,14 +41,43 @@ def test_what_was_refused_is_repeated_once_and_not_before_a_pause() -> None:
     assert not refusals.take_due(100.0).states
 
 
-def test_a_later_refusal_makes_all_of_them_wait_anew() -> None:
+def test_a_later_refusal_joins_the_pause_that_is_running() -> None:
     refusals = Refusals()
     refusals.refuse_stop(stop(0))
     refusals.wait(10.0)
     refusals.refuse_stop(stop(1))
     refusals.wait(10.5)
-    assert not refusals.take_due(10.0 + REFUSED_INTERVAL_S).stops
-    assert refusals.take_due(10.5 + REFUSED_INTERVAL_S).stops == {stop(0), stop(1)}
+    assert refusals.take_due(10.0 + REFUSED_INTERVAL_S).stops == {stop(0), stop(1)}
+    refusals.refuse_stop(stop(1))
+    refusals.wait(11.0 + REFUSED_INTERVAL_S)
+    assert refusals.next_s == 11.0 + 2 * REFUSED_INTERVAL_S, "refused again, it waits anew"
+
+
+@pytest.mark.parametrize("between_s", [0.3, 0.7, 1.5])
+def test_what_was_refused_is_repeated_however_often_other_orders_are_answered(between_s: float) -> None:
+    """Answers may also straddle the end of each pause."""
+    refusals = Refusals()
+    (key,) = keys(0)
+    refusals.refuse_state(key)
+    refusals.wait(0.0)
+    now_s = 0.0
+    while not (due := refusals.take_due(now_s)).states:
+        assert now_s <= REFUSED_INTERVAL_S + between_s
+        now_s += between_s
+        refusals.wait(now_s)
+    assert due.states == {key}
+
+
+def test_what_is_withdrawn_leaves_no_pause_behind() -> None:
+    refusals = Refusals()
+    refusals.refuse_stop(stop(1))
+    refusals.wait(10.0)
+    refusals.withdraw(keys(1))
+    assert refusals.next_s is None
+    refusals.refuse_stop(stop(2))
+    refusals.wait(50.0)
+    assert not refusals.take_due(50.0).stops
+    assert refusals.next_s == 50.0 + REFUSED_INTERVAL_S
 
 
 def test_only_orders_of_removed_partitions_are_withdrawn() -> None:

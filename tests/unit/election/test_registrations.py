@@ -1,7 +1,7 @@
 """When a registration is over beyond doubt (safety rules S8 and S9)."""
 
 import pytest
-from regnum_election.decisions.registrations import ended_epochs, is_over
+from regnum_election.decisions.registrations import broker_named, ended_epochs, is_over
 from regnum_model.ids import BrokerEpoch, BrokerId
 from regnum_testing.election_values import broker
 
@@ -41,3 +41,13 @@ def test_a_registration_ends_when_it_goes_and_when_another_takes_its_place() -> 
     before = {BrokerId(id): broker(id, epoch=10 + id) for id in (1, 2, 3)}
     now = {BrokerId(1): before[BrokerId(1)], BrokerId(2): broker(2, epoch=20)}
     assert ended_epochs(before, now) == {2: 12, 3: 13}
+
+
+@pytest.mark.parametrize("name", ["", "-1", "07", "seven", "\u0663", str(2**31), "9" * 10, "9" * 5_000])
+def test_a_name_that_is_no_id_is_no_brokers(name: str) -> None:
+    assert broker_named(name) is None
+
+
+@pytest.mark.parametrize("id", [0, 7, 2**31 - 1])
+def test_every_id_that_a_message_carries_is_a_brokers(id: int) -> None:
+    assert broker_named(str(id)) == id

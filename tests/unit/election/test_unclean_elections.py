@@ -2,20 +2,31 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
+import structlog
 from regnum.replication.v1 import control_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_election.controller import Controller
+from regnum_election.decisions.cluster import Cluster, HeldState, Partition, Topic
+from regnum_election.decisions.configs import Settings
 from regnum_election.leaders.elections import Elected, ElectionRequest, ElectionType
+from regnum_election.leaders.unclean import INTERVAL_S, WAIT_S, UncleanElections
 from regnum_election.reassignment.calls import ReassignmentRequest
+from regnum_election.recovery.calls import PartitionRecoveries, Recovered, RecoveryRequest
+from regnum_election.state.context import ControllerContext
 from regnum_election.topics.creation import Created
 from regnum_election.topics.requests import TopicRequest
 from regnum_model import paths
 from regnum_model.config_changes import Alteration, Operation, Resource, ResourceType
 from regnum_model.configs import UNCLEAN_LEADER_ELECTION_ENABLE
-from regnum_model.ids import BrokerId, PartitionKey
+from regnum_model.ids import BrokerId, PartitionKey, TopicId
+from regnum_service.errors import RegnumError
 from regnum_testing.clock import FakeClock
+from regnum_testing.election_values import state
 from regnum_testing.reigning import ANYBODY, FakeCluster
 from regnum_testing.waiting import DEADLINE_S, until
 
@@ -238,3 +249,47 @@ async def _drive(clock: FakeClock) -> None:
     while True:
         await asyncio.sleep(0.001)
         await clock.advance(0.25)
+
+
+class NoAnswers:
+    """Recoveries of topics whose replicas do not answer: each takes a third of the time of a round."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self._clock = clock
+        self.tried: list[str] = []
+
+    async def recover(self, request: RecoveryRequest, *, wait_s: float) -> Recovered:
+        self.tried.append(request.topic)
+        await self._clock.sleep(WAIT_S / 3)
+        raise RegnumError(errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT, "no replica answers")
+
+
+async def test_topics_whose_replicas_do_not_answer_do_not_keep_the_others_from_their_turn() -> None:
+    names = [f"t{number}" for number in range(60)]
+    unled = Partition(replicas=(BrokerId(1),), held=HeldState(state=state(-1, (1,)), version=1))
+    picture = Cluster().with_topics(
+        [(Topic(name=name, id=TopicId(name), version=0, partitions=(0,)), {0: unled}) for name in names]
+    )
+    clock = FakeClock()
+    context = SimpleNamespace(
+        clock=clock,
+        log=structlog.get_logger(),
+        picture=replace(
+            picture, settings=Settings().with_topics({name: {UNCLEAN_LEADER_ELECTION_ENABLE: 1} for name in names})
+        ),
+    )
+    recoveries = NoAnswers(clock)
+    elections = UncleanElections(cast("ControllerContext", context), cast("PartitionRecoveries", recoveries))
+
+    async def ready() -> None:
+        """At once."""
+
+    running = asyncio.create_task(elections.run(ready))
+    try:
+        for _ in range(120):
+            await clock.advance(INTERVAL_S)
+    finally:
+        running.cancel()
+    assert len(recoveries.tried) > 2 * len(names)
+    first, second = recoveries.tried[: len(names)], recoveries.tried[len(names) : 2 * len(names)]
+    assert sorted(first) == sorted(second) == sorted(names), "all are asked before one is asked again"

@@ -1,7 +1,7 @@
 """What a controller says of partitions, brokers and a store that take no writes."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 
 import pytest
 from regnum.types.v1 import errors_pb2
@@ -11,9 +11,11 @@ from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
 from regnum_coordination.errors import ConnectionLoss, StoreFull
 from regnum_coordination.port import Check, Group, Outcome, Unknown
 from regnum_election.controller import Controller
+from regnum_election.decisions.cluster import Cluster
 from regnum_election.health.gauges import show_controller
 from regnum_election.health.messages import describe_health
 from regnum_election.health.store_watch import FAILING_S, StoreWatch
+from regnum_election.health.writability import Writability
 from regnum_election.history.events import OtherEntry
 from regnum_election.leaders.messages import brokers_response
 from regnum_election.reign.writability import CommitsWait, DiskSaid, ListenersSaid
@@ -24,6 +26,7 @@ from regnum_service.errors import RegnumError
 from regnum_telemetry.instruments import election as instruments
 from regnum_telemetry.metrics import Metrics
 from regnum_testing.clock import SkippingClock
+from regnum_testing.election_values import TOPIC_ID, broker
 from regnum_testing.reigning import ANYBODY, FakeCluster
 from regnum_testing.waiting import DEADLINE_S, until, within
 
@@ -137,6 +140,38 @@ async def test_a_leader_that_commits_nothing_is_believed_whatever_the_reason(clu
     waits(1, epoch)
     await health.turn()
     assert count(controller) == 0
+
+
+class CountedKeys(frozenset[PartitionKey]):
+    """Counts how often somebody goes through all of them."""
+
+    read = 0
+
+    def __iter__(self) -> Iterator[PartitionKey]:
+        CountedKeys.read += 1
+        return super().__iter__()
+
+
+def test_what_was_not_said_anew_is_not_gone_through_in_every_turn() -> None:
+    picture = Cluster().with_broker(broker(1)).with_broker(broker(2))
+    said = Writability(lambda: picture)
+    numbers: dict[int, Sequence[int]] = {1: range(3), 2: range(2, 5)}
+    keys = {id: CountedKeys(PartitionKey(TOPIC_ID, each) for each in numbers[id]) for id in numbers}
+
+    def waits(id: int, keys: frozenset[PartitionKey]) -> None:
+        said.heard_of(CommitsWait(broker=BrokerId(id), epoch=picture.brokers[BrokerId(id)].epoch, keys=keys))
+
+    for id, every in keys.items():
+        waits(id, every)
+    assert sorted(said.turn()) == sorted([*keys[1], *keys[2]])
+    before = CountedKeys.read
+    assert not list(said.turn())
+    assert CountedKeys.read == before
+    waits(1, frozenset(sorted(keys[1])[1:]))
+    assert list(said.turn()) == [PartitionKey(TOPIC_ID, 0)]
+    assert [said.waits(PartitionKey(TOPIC_ID, each), BrokerId(1)) for each in range(4)] == [False, True, True, False]
+    picture = picture.with_broker(broker(2, epoch=9))
+    assert sorted(said.turn()) == sorted(keys[2]), "what it said in an earlier registration counts no more"
 
 
 async def test_a_broker_that_turns_callers_away_is_told_of_for_as_long_as_it_says_so(cluster: FakeCluster) -> None:

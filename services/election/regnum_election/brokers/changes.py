@@ -233,6 +233,10 @@ async def react(
     lost = {id: broker.epoch for id, broker in context.picture.brokers.items() if id in changed}
     _note(context, difference, reason)
     _redraw(context, difference)
+    holds_full_sets = context.dispatch.holds_full_sets
+    if holds_full_sets:
+        # Only single orders go out, and none is repeated: who arrived has to be there for what is settled below.
+        _begin_dispatch(context, difference)
     rest: list[PartitionKey] = []
     assigned = await _assigned(context.picture, changed)
     first = [key for key in dict.fromkeys(busy) if key in assigned]
@@ -254,9 +258,14 @@ async def react(
             steps = tracing.each_within(place, settle_in_steps(context, rest, reason))
             context.defer("settle followed partitions", steps)
         await publish(context, brokers_changed=True)
-        for broker in difference.arrived:
-            context.dispatch.begin(broker)
+        if not holds_full_sets:
+            _begin_dispatch(context, difference)
     await _tell_of_deletions_again(context, changed)
+
+
+def _begin_dispatch(context: ControllerContext, difference: Difference) -> None:
+    for broker in difference.arrived:
+        context.dispatch.begin(broker)
 
 
 async def _settle_urgent(

@@ -108,5 +108,5 @@ def take_mark(context: ControllerContext, broker: BrokerId, *, undo: bool) -> No
 async def take_up_draining(context: ControllerContext) -> None:
     """At the beginning of a reign: the marks come into the picture."""
     names = await context.store.names(paths.DRAINING)
-    marked = frozenset(BrokerId(int(name)) for name in names if name.isascii() and name.isdigit() and len(name) < 11)
+    marked = frozenset(BrokerId(id) for id in map(paths.id_named, names) if id is not None)
     context.picture = replace(context.picture, draining=marked)

@@ -10,19 +10,28 @@ Algorithm: brokers stand in a ring (with racks: one broker of each rack in turn,
 Partition p is led by the broker at position p + start. Its followers are found by walking from the leader with a jump
 of 1 + (shift + j) mod (n - 1), which never lands on the leader itself; ``shift`` grows by one each time the ring has
 been walked round. With racks the walk skips a broker whose rack has a replica while some rack has none, and a broker
-that holds one while some broker does not.
+that holds one while some broker does not. Where the racks are uneven that may be most of the ring: a walk that has
+skipped WALKED_MAX brokers goes to the next broker of another rack at once, by a search.
 
 Example: brokers 0 to 4, factor 3, start 0, shift 0: partition 0 gets (0, 1, 2), partition 4 (4, 0, 1), partition 5
 (0, 2, 3).
 """
 
+from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache, partial
 from typing import Final
 
 from regnum_model.ids import BrokerId
 
 RACKED_RING_MAX: Final = 200
 """Brokers with racks among which it is looked how a topic was placed; it takes the square of their number."""
+
+WALKED_MAX: Final = 8
+"""Brokers that a walk looks at one after another because of their racks."""
+
+RACKS_KEPT: Final = 64
+"""Sets of racks for which it is kept where brokers of other racks are."""
 
 NAMED_MAX: Final = 20
 """Broker ids that a message names."""
@@ -79,13 +88,14 @@ def place(
         bare = sorted(brokers.keys() - racks.keys())
         raise PlacementError(f"brokers {bare} have no rack and the others do: give all a rack or none")
     ring = alternate_racks(racks) if racks else tuple(sorted(brokers))
+    racked = _RackedRing(ring, racks) if racks else None
     placed: Assignment = {}
     for partition in range(first_partition, first_partition + partitions):
         if partition > 0 and partition % len(ring) == 0:
             shift += 1
         leader = (partition + start) % len(ring)
-        if racks:
-            placed[partition] = _spread_over_racks(ring, racks, leader, shift, replication_factor)
+        if racked is not None:
+            placed[partition] = racked.replicas(leader, shift, replication_factor)
         else:
             followers = (ring[_position(leader, shift, j, len(ring))] for j in range(replication_factor - 1))
             placed[partition] = (ring[leader], *followers)
@@ -161,28 +171,52 @@ def _shift_of(ring: Sequence[BrokerId], racks: Mapping[BrokerId, str], first: Se
         return (ring.index(first[1]) - start - 1) % len(ring)
     if len(racks) < len(ring) or len(ring) > RACKED_RING_MAX:
         return start
+    racked = _RackedRing(ring, racks)
     shifts = range(len(ring) - 1)
-    return next((s for s in shifts if _spread_over_racks(ring, racks, start, s, len(first)) == tuple(first)), start)
+    return next((s for s in shifts if racked.replicas(start, s, len(first)) == tuple(first)), start)
 
 
 def _position(leader: int, shift: int, step: int, ring_size: int) -> int:
     return (leader + 1 + (shift + step) % (ring_size - 1)) % ring_size
 
 
-def _spread_over_racks(
-    ring: Sequence[BrokerId], racks: Mapping[BrokerId, str], leader: int, shift: int, replication_factor: int
-) -> tuple[BrokerId, ...]:
-    rack_count = len(set(racks.values()))
-    replicas = [ring[leader]]
-    used_racks = {racks[ring[leader]]}
-    step = 0
-    while len(replicas) < replication_factor:
-        candidate = ring[_position(leader, shift * rack_count, step, len(ring))]
-        step += 1
-        if candidate in replicas:
-            continue
-        if racks[candidate] in used_racks and len(used_racks) < rack_count:
-            continue
-        replicas.append(candidate)
-        used_racks.add(racks[candidate])
-    return tuple(replicas)
+def _positions_outside(rack_at: Sequence[str], used: frozenset[str]) -> tuple[int, ...]:
+    return tuple(position for position, rack in enumerate(rack_at) if rack not in used)
+
+
+class _RackedRing:
+    """A ring of brokers that all have racks, and who follows whom there."""
+
+    def __init__(self, ring: Sequence[BrokerId], racks: Mapping[BrokerId, str]) -> None:
+        self._ring: Final = ring
+        self._rack_at: Final = tuple(racks[id] for id in ring)
+        self._rack_count: Final = len(set(self._rack_at))
+        self._outside: Final = lru_cache(RACKS_KEPT)(partial(_positions_outside, self._rack_at))
+
+    def replicas(self, leader: int, shift: int, replication_factor: int) -> tuple[BrokerId, ...]:
+        """Replicas of a partition that is led by the broker at a position."""
+        first_jump = shift * self._rack_count
+        positions = {leader: None}
+        used = {self._rack_at[leader]}
+        step = skipped = 0
+        while len(positions) < replication_factor:
+            candidate = _position(leader, first_jump, step, len(self._ring))
+            step += 1
+            if candidate in positions:
+                continue
+            if self._rack_at[candidate] in used and len(used) < self._rack_count:
+                skipped += 1
+                if skipped % WALKED_MAX == 0:
+                    step += self._steps_outside(leader, first_jump + step, frozenset(used))
+                continue
+            positions[candidate] = None
+            used.add(self._rack_at[candidate])
+        return tuple(self._ring[position] for position in positions)
+
+    def _steps_outside(self, leader: int, jump: int, used: frozenset[str]) -> int:
+        """Steps that the walk would take from there to the next broker of another rack than these."""
+        size, outside = len(self._ring), self._outside(used)
+        here = _position(leader, jump, 0, size)
+        next_one = outside[bisect_left(outside, here) % len(outside)]
+        # The leader, at which no step ends, may be on the way.
+        return ((next_one - leader - 1) % size - (here - leader - 1) % size) % (size - 1)

@@ -12,6 +12,7 @@ part until it is gone: each order for one of them would reach the other.
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from regnum_model import paths
 from regnum_model.ids import BrokerEpoch, BrokerId
 from regnum_model.nodes import Address
 
@@ -84,9 +85,8 @@ def at_addresses_of(brokers: Iterable[Broker], others: Iterable[Broker]) -> Iter
 
 def broker_named(name: str) -> BrokerId | None:
     """The broker that a registration of that name is about; None if no broker registers under it."""
-    if not name.isascii() or not name.isdigit() or str(int(name)) != name:
-        return None
-    return BrokerId(int(name))
+    id = paths.id_named(name)
+    return None if id is None else BrokerId(id)
 
 
 def newest(

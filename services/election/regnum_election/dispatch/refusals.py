@@ -37,7 +37,8 @@ class Refusals:
     def __init__(self) -> None:
         self._states: set[PartitionKey] = set()
         self._stops: set[Stop] = set()
-        self._until_s = 0.0
+        self._until_s: float | None = None
+        """End of the pause; None: none is running."""
 
     @property
     def states(self) -> Collection[PartitionKey]:
@@ -52,7 +53,7 @@ class Refusals:
     @property
     def next_s(self) -> float | None:
         """When something is to be repeated; None: nothing is."""
-        return self._until_s if self._states or self._stops else None
+        return self._until_s
 
     def refuse_state(self, key: PartitionKey) -> None:
         """The state of a partition was refused; ``wait`` follows."""
@@ -63,14 +64,18 @@ class Refusals:
         self._stops.add(stop)
 
     def wait(self, now_s: float) -> None:
-        """An answer has been read: what is refused by now is not repeated for a while."""
-        if self._states or self._stops:
+        """An answer has been read: what is refused by now is not repeated for a while.
+
+        A pause that is running goes on. Answers to other orders may follow one another more closely than pauses end.
+        """
+        if self._until_s is None and (self._states or self._stops):
             self._until_s = now_s + REFUSED_INTERVAL_S
 
     def take_due(self, now_s: float) -> Refused:
         """What is to be repeated now; none of it is refused any more."""
-        if now_s < self._until_s:
+        if self._until_s is None or now_s < self._until_s:
             return Refused(states=frozenset(), stops=frozenset())
+        self._until_s = None
         due = Refused(states=frozenset(self._states), stops=frozenset(self._stops))
         self._states.clear()
         self._stops.clear()
@@ -82,6 +87,8 @@ class Refusals:
             stop for stop in self._stops if not stop.reassigned and PartitionKey(stop.topic_id, stop.partition) in keys
         ]
         self._stops.difference_update(over)
+        if not self._states and not self._stops:
+            self._until_s = None
         return over
 
 

@@ -22,7 +22,8 @@ class Writability:
         self._waits: Final[dict[BrokerId, CommitsWait]] = {}
         self.refusing: frozenset[BrokerId] = frozenset()
         """Brokers that append no records, as of the last turn."""
-        self._waiting: frozenset[tuple[BrokerId, PartitionKey]] = frozenset()
+        self._waiting: dict[BrokerId, frozenset[PartitionKey]] = {}
+        """What brokers said that waits, as of the last turn."""
 
     def heard_of(self, said: DiskSaid | CommitsWait) -> None:
         """A broker has said something."""
@@ -38,21 +39,24 @@ class Writability:
 
     def waits(self, key: PartitionKey, leader: BrokerId) -> bool:
         """Whether its leader says that nothing is committed there."""
-        return (leader, key) in self._waiting
+        return key in self._waiting.get(leader, NO_KEYS)
 
     def turn(self) -> Iterator[PartitionKey]:
-        """Take up what was said; returns the partitions that have to be looked at again."""
+        """Take up what was said; returns the partitions that have to be looked at again.
+
+        What a broker has not said anew costs nothing, however many partitions that is (safety rule S22).
+        """
         picture = self._picture()
         refusing = frozenset([id for id, said in self._disks.items() if said.refuses_because and self._is_of_now(said)])
-        waiting = frozenset(
-            [(id, key) for id, said in self._waits.items() if self._is_of_now(said) for key in said.keys]
-        )
-        changed, moved = refusing ^ self.refusing, waiting ^ self._waiting
+        waiting = {id: said.keys for id, said in self._waits.items() if self._is_of_now(said)}
+        changed, before = refusing ^ self.refusing, self._waiting
         self.refusing, self._waiting = refusing, waiting
         for id in changed:
             yield from picture.assigned.get(id, ())
-        for _, key in moved:
-            yield key
+        for id in before.keys() | waiting.keys():
+            known, said_now = before.get(id, NO_KEYS), waiting.get(id, NO_KEYS)
+            if known is not said_now:
+                yield from known ^ said_now
 
     def because(self, key: PartitionKey) -> str:
         """Why no write can succeed in a partition, in words; empty: nothing is known."""

@@ -16,11 +16,14 @@ Algorithm
     one with the latest leader epoch in its last record leads, then the longest log, as KIP-966's unclean recovery
     has it (Kafka's ZooKeeper mode takes the first live one). Where none answers, it is asked again after RETRY_S; so
     it is where the best is one that a reassignment was filling, and an older replica that is live did not answer.
+    Who has waited longest is asked first, and what a round had no time for waits on as it did: topics whose replicas
+    do not answer take the time of a round, and not that of the others in every round.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 from regnum_model.ids import NO_EPOCH, NO_LEADER, BrokerId, LeaderEpoch, PartitionKey
@@ -75,7 +78,7 @@ class UncleanElections:
         self._context: Final = context
         self._recoveries: Final = recoveries
         self._since_s: dict[PartitionKey, float] = {}
-        """When partitions were first seen without a leader, or were tried last; monotonic seconds."""
+        """When partitions were first seen without a leader, or were tried last; monotonic seconds, oldest first."""
         self.elections = 0
         """Unclean elections of this reign."""
         self.looks = 0
@@ -146,9 +149,10 @@ class UncleanElections:
         now_s = context.clock.monotonic()
         since_s: dict[PartitionKey, float] = {}
         due: dict[str, list[int]] = {}
-        tried: list[PartitionKey] = []
-        async for some in slices(picture.unled, PARTITIONS_PER_TURN):
+        async for some in slices(chain(self._since_s, picture.unled), PARTITIONS_PER_TURN):
             for key in some:
+                if key in since_s or key not in picture.unled:
+                    continue
                 partition, topic = picture.partitions[key], picture.topics[key.topic_id]
                 if partition.trouble is not None or partition.held is None:
                     continue
@@ -157,14 +161,15 @@ class UncleanElections:
                 since_s[key] = self._since_s.get(key, now_s)
                 if now_s - since_s[key] >= PATIENCE_S:
                     due.setdefault(topic.name, []).append(key.partition)
-                    tried.append(key)
         self._since_s = since_s
         if not due:
             return
         found = await self.elect(due, validate_only=False, who=BY_SETTING, wait_s=WAIT_S)
         again_s = context.clock.monotonic() + RETRY_S - PATIENCE_S
-        self._since_s.update(dict.fromkeys(tried, again_s))
         for (name, number), outcome in found.items():
+            key = PartitionKey(picture.names[name], number)
+            self._since_s.pop(key, None)
+            self._since_s[key] = again_s
             if isinstance(outcome, RegnumError):
                 context.log.warning(
                     "unclean election did not happen", topic=name, partition=number, reason=outcome.message

@@ -165,8 +165,8 @@ class MetadataPublisher:
             self._log.info("watch ended with the session", folder=paths.METADATA_IDS)
 
     def _process(self, path: str, data: bytes, creation_id: int) -> MetadataProcess | None:
-        name = path.rpartition("/")[2]
-        if not name.isascii() or not name.isdigit() or str(int(name)) != name:
+        id = paths.id_named(path.rpartition("/")[2])
+        if id is None:
             self._log.error("metadata process ignored", path=path, reason="its name is not an id; delete it")
             return None
         try:
@@ -175,7 +175,7 @@ class MetadataPublisher:
             self._log.error("metadata process ignored", path=path, reason=f"{error}; delete it")
             return None
         return MetadataProcess(
-            id=MetadataId(int(name)),
+            id=MetadataId(id),
             creation_id=creation_id,
             internal=node.listeners["internal"],
             client=node.listeners["client"],

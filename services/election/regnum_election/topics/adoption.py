@@ -439,7 +439,7 @@ async def _perhaps_hosts(context: ControllerContext) -> Collection[BrokerId]:
 async def known_brokers(context: ControllerContext) -> frozenset[BrokerId]:
     """Every broker that ever registered."""
     names = await context.store.names(paths.BROKER_EPOCHS)
-    return frozenset(BrokerId(int(name)) for name in names if name.isascii() and name.isdigit())
+    return frozenset(BrokerId(id) for id in map(paths.id_named, names) if id is not None)
 
 
 def _portions(
