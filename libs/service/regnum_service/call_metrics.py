@@ -22,6 +22,9 @@ Handler = Any
 CANCELLED: Final = grpc.StatusCode.CANCELLED.name
 """How a call ends whose caller, or whose server, gave it up."""
 
+SERIES_MAX: Final = 100 * len(grpc.StatusCode)
+"""Methods that a process serves, at most, by statuses: a call that succeeds is not to be among the rest."""
+
 
 class MetricsInterceptor(grpc.aio.ServerInterceptor):
     """Wraps every handler of one listener once. Belongs to the listener's event loop."""
@@ -139,5 +142,6 @@ class _Method:
         status = code.name if isinstance(code, grpc.StatusCode) and code.value[0] else "OK" if answered else CANCELLED
         histogram = self._ended.get(status)
         if histogram is None:
-            histogram = self._ended[status] = self._metrics.histogram(instruments.CALLS_SERVED, self.name, status)
+            calls = self._metrics.histogram(instruments.CALLS_SERVED, self.name, status, most=SERIES_MAX)
+            histogram = self._ended[status] = calls
         histogram.record(self._now_s() - began_s)

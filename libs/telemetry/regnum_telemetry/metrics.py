@@ -126,17 +126,20 @@ class Metrics:
         """The counter with these labels; made when there is none. Raises ValueError for another kind or number."""
         _check(instrument, labels, Kind.COUNTER)
         series = self._counters.setdefault(instrument, {})
-        key = _within(series, labels)
+        key = _within(series, labels, SERIES_MAX)
         found = series.get(key)
         if found is None:
             found = series[key] = Counter()
         return found
 
-    def histogram(self, instrument: Instrument, *labels: str) -> Histogram:
-        """The histogram with these labels; made when there is none. Raises ValueError for another kind or number."""
+    def histogram(self, instrument: Instrument, *labels: str, most: int = SERIES_MAX) -> Histogram:
+        """The histogram with these labels; made when there is none. Raises ValueError for another kind or number.
+
+        ``most``: different labels that there are; what comes beyond is counted under ``OTHER``.
+        """
         _check(instrument, labels, Kind.HISTOGRAM)
         series = self._histograms.setdefault(instrument, {})
-        key = _within(series, labels)
+        key = _within(series, labels, most)
         found = series.get(key)
         if found is None:
             found = series[key] = Histogram(instrument.bounds)
@@ -190,6 +193,6 @@ def _check(instrument: Instrument, labels: Labels, kind: Kind) -> None:
         raise ValueError(f"{instrument.name} is a {instrument.kind.value} with labels {instrument.labels}")
 
 
-def _within(series: dict[Labels, Counter] | dict[Labels, Histogram], labels: Labels) -> Labels:
+def _within(series: dict[Labels, Counter] | dict[Labels, Histogram], labels: Labels, most: int) -> Labels:
     """The labels, or those of the rest when there are too many."""
-    return labels if labels in series or len(series) < SERIES_MAX else (OTHER,) * len(labels)
+    return labels if labels in series or len(series) < most else (OTHER,) * len(labels)

@@ -5,7 +5,7 @@ from typing import Final
 
 from regnum_broker.serving.topic_traffic import TopicCounts, TopicTraffic
 from regnum_telemetry.instruments import Instrument
-from regnum_telemetry.metrics import Counter, Histogram, Metrics
+from regnum_telemetry.metrics import SERIES_MAX, Counter, Histogram, Metrics
 
 
 @dataclass(slots=True)
@@ -46,9 +46,9 @@ class CountedMetrics(Metrics):
 
         return Counted()
 
-    def histogram(self, instrument: Instrument, *labels: str) -> Histogram:
+    def histogram(self, instrument: Instrument, *labels: str, most: int = SERIES_MAX) -> Histogram:
         """See Metrics."""
-        kept = super().histogram(instrument, *labels)
+        kept = super().histogram(instrument, *labels, most=most)
         recordings = self.recordings
 
         class Counted(Histogram):

@@ -18,6 +18,7 @@ from regnum_service.connections import open_at
 from regnum_service.errors import RegnumError
 from regnum_service.server import GrpcServer, ServiceRegistration
 from regnum_service.supervisor import Supervisor
+from regnum_telemetry import metrics as telemetry
 from regnum_telemetry import tracing
 from regnum_telemetry.instruments import Instrument
 from regnum_telemetry.instruments import process as instruments
@@ -102,6 +103,18 @@ async def test_calls_are_counted_by_method_and_by_how_they_ended(served: Served)
         return served.ended() == {(f"{NAME}/One", "OK"): 2, (f"{NAME}/One", "INVALID_ARGUMENT"): 1}
 
     await until(all_ended)
+
+
+async def test_a_call_that_succeeds_is_counted_by_its_method_however_many_calls_have_failed(served: Served) -> None:
+    for number in range(telemetry.SERIES_MAX):
+        served.metrics.histogram(instruments.CALLS_SERVED, f"{NAME}/{number}", "UNAUTHENTICATED").record(0.001)
+    await served.call("a")
+
+    async def counted() -> bool:
+        return served.ended().get((f"{NAME}/One", "OK")) == 1
+
+    await until(counted)
+    assert (telemetry.OTHER, telemetry.OTHER) not in served.ended()
 
 
 async def test_a_call_that_its_caller_gives_up_is_under_way_no_more_and_counts_as_cancelled(served: Served) -> None:

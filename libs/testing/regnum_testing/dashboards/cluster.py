@@ -127,8 +127,8 @@ DASHBOARD: Final = Dashboard(
                     "Calls that failed",
                     (
                         (
-                            "sum by (rpc_method, rpc_response_status_code) (rate("
-                            'rpc_server_call_duration_seconds_count{rpc_response_status_code!="OK"}[$__rate_interval]))'
+                            "sum by (rpc_method, rpc_response_status_code) (rate(rpc_server_call_duration_seconds_count"
+                            '{rpc_response_status_code!~"OK|other"}[$__rate_interval]))'
                         ),
                         "{{rpc_method}} {{rpc_response_status_code}}",
                     ),
