@@ -121,7 +121,8 @@ class JsonLinesFile:
 
     A file that would grow beyond a quarter of ``bytes_max`` is set aside: ``regnum-broker-1.jsonl`` becomes
     ``regnum-broker-1.000001.jsonl``, the next one ``.000002``, and the oldest go, so that all together have no more
-    than ``bytes_max``. Readers find them by the same pattern, and a name stands for the same lines for ever.
+    than ``bytes_max``. Readers find them by the same pattern, and a name stands for the same lines for ever. A file
+    that somebody else moved or removed is made again.
     """
 
     def __init__(self, path: Path, *, bytes_max: int) -> None:
@@ -131,13 +132,15 @@ class JsonLinesFile:
         self._descriptor: int | None = None
         self._failed = False
         self._begun = b""
-        """What ends a line that found no room for the rest of it."""
+        """What ends the last line of the file, where a kill or a full disk left half of it."""
 
     def export(self, spans: Sequence[ReadableSpan]) -> bool:
         """Append a line; False when the file cannot be written."""
-        line = self._begun + encode(spans)
+        encoded = encode(spans)
         try:
-            written = os.write(self._file_for(len(line)), line)
+            file = self._file_for(len(encoded))
+            line = self._begun + encoded
+            written = os.write(file, line)
         except OSError as error:
             if not self._failed:
                 logging.getLogger(__name__).warning("cannot write traces to %s: %s", self._path, error.strerror)
@@ -154,18 +157,29 @@ class JsonLinesFile:
 
     def _file_for(self, size: int) -> int:
         """A file with room for so many bytes."""
-        if self._descriptor is None:
+        file = self._descriptor
+        if file is None or not self._is_there(file):
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._descriptor = self._open()
-        there = os.fstat(self._descriptor).st_size
-        if there and there + size > self._bytes_max // PARTS:
-            self.close()
+            file = self._reopen()
+        there = os.fstat(file).st_size
+        if there and there + len(self._begun) + size > self._bytes_max // PARTS:
             self._set_aside()
-            self._descriptor = self._open()
-        return self._descriptor
+            file = self._reopen()
+        return file
 
-    def _open(self) -> int:
-        return os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    def _is_there(self, file: int) -> bool:
+        """Whether it is the file of that name still."""
+        try:
+            return os.path.samestat(os.fstat(file), self._path.stat())
+        except FileNotFoundError:
+            return False
+
+    def _reopen(self) -> int:
+        self.close()
+        file = self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        size = os.fstat(file).st_size
+        self._begun = b"\n" if size and os.pread(file, 1, size - 1) != b"\n" else b""
+        return file
 
     def _set_aside(self) -> None:
         before = self._numbered()

@@ -154,6 +154,33 @@ def test_a_file_of_a_release_that_did_not_rotate_is_set_aside_and_goes_first(tmp
     assert [(file.name, file.stat().st_size) for file in tmp_path.iterdir()] == [("s-1.jsonl", line)]
 
 
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_file_that_somebody_moves_or_removes_is_made_again(tmp_path: Path, moved: bool) -> None:
+    path = tmp_path / "regnum-broker-1.jsonl"
+    file, spans = json_lines.JsonLinesFile(path, bytes_max=FILES_MAX_BYTES), _spans()
+    assert file.export(spans)
+    if moved:
+        path.rename(tmp_path / "kept")
+    else:
+        path.unlink()
+    assert file.export(spans)
+    assert file.export(spans)
+    file.close()
+    assert len(_lines(path.read_bytes())) == 2
+    assert not moved or len(_lines((tmp_path / "kept").read_bytes())) == 1
+
+
+def test_a_line_that_a_kill_tore_does_not_spoil_the_first_one_of_the_next_process(tmp_path: Path) -> None:
+    path, torn = tmp_path / "regnum-broker-1.jsonl", b'{"resourceSpans":[{"reso'
+    path.write_bytes(torn)
+    file = json_lines.JsonLinesFile(path, bytes_max=FILES_MAX_BYTES)
+    assert file.export(_spans())
+    file.close()
+    before, *lines = path.read_bytes().splitlines(keepends=True)
+    assert before == torn + b"\n"
+    assert len(_lines(b"".join(lines))) == 1
+
+
 def test_a_line_that_found_room_for_its_beginning_alone_does_not_spoil_the_next(tmp_path: Path) -> None:
     """Files of this process may grow to a length, as if the disk had no more."""
     path = tmp_path / "traces.jsonl"
