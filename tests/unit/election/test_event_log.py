@@ -289,17 +289,31 @@ async def test_what_memory_cannot_keep_while_the_directory_refuses_is_counted(tm
     assert log.dropped == 100 - len(kept)
 
 
-class FastClock(SystemClock):
-    """Makes the pause between two attempts at a directory a short one."""
+QUICK = Limits(retry_s=0.01)
 
-    def monotonic(self) -> float:
-        return super().monotonic() * 1_000
+
+async def test_a_directory_that_can_be_written_again_is_found_while_nothing_happens(
+    tmp_path: Path, open_log: Open
+) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("no directory")
+    log = await open_log(folder=blocked / "events", limits=QUICK)
+    await write(log, fenced(1, 1), fenced(1, 2))
+    await until(lambda: log.disk_errors > 3, "it goes on trying")
+    assert not log.on_disk
+    blocked.unlink()
+    await until(lambda: log.on_disk, "the directory is tried")
+    again = EventLog(SystemClock())
+    again.open(blocked / "events")
+    await again.ready()
+    assert [one.position.number for one in (await found(again, after=BEGINNING)).events] == [1, 2]
+    await again.close()
 
 
 async def test_a_directory_that_can_be_written_again_gets_what_was_in_memory(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("no directory")
-    log = EventLog(FastClock())
+    log = EventLog(SystemClock(), QUICK)
     log.open(blocked / "events")
     await log.ready()
     await write(log, fenced(1, 1), fenced(1, 2))

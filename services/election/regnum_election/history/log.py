@@ -8,8 +8,8 @@ Constraints: no file is touched on the event loop (safety rule S22). It decides 
 Algorithm: entries are queued on the loop as they are, without being encoded; a thread takes all that wait every
 BATCH_S, encodes each once, appends them to the segments, and keeps the newest encoded for those who follow. What does
 not fit the queue is dropped and counted, and the next entry that is written is one that says how many. While the
-directory cannot be written the newest entries are in memory only, and it is tried again every RETRY_S. Another thread
-reads: where the disk hangs, those who ask for events wait, and nobody else.
+directory cannot be written the newest entries are in memory only, and it is tried again every ``Limits.retry_s``, also
+while nothing happens. Another thread reads: where the disk hangs, those who ask for events wait, and nobody else.
 """
 
 import asyncio
@@ -45,9 +45,6 @@ from regnum_election.reign.witnesses import Earlier
 
 BATCH_S: Final = 0.05
 """How long entries wait for others."""
-
-RETRY_S: Final = 5.0
-"""Pause between two attempts at a directory that cannot be written."""
 
 CATCH_UP_BYTES: Final = 8 * 2**20
 """What a standby is sent that comes late, about; what is older it does without."""
@@ -361,7 +358,7 @@ class EventLog:
 
     def _store(self, records: Sequence[Record]) -> None:
         segments = self._segments
-        if segments is None or not records or not (self.on_disk or self._clock.monotonic() >= self._retry_s):
+        if segments is None or (not records if self.on_disk else self._clock.monotonic() < self._retry_s):
             return
         try:
             if not self.on_disk:
@@ -390,7 +387,8 @@ class EventLog:
                 advice="free space in, or permit writing to, the run directory of this election process",
             )
         self.on_disk = False
-        self._retry_s = self._clock.monotonic() + RETRY_S
+        self._retry_s = self._clock.monotonic() + self._limits.retry_s
+        self._tell(lambda: asyncio.get_running_loop().call_later(self._limits.retry_s, self._hand_in))
 
     def _set_back(self, records: list[Record]) -> Position:
         """Places begin again: the store was set back, and what is known is of another history."""

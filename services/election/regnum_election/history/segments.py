@@ -42,7 +42,7 @@ HEAD_BYTES: Final = _HEAD.size + _PLACE.size
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How much is kept."""
+    """How much is kept, and how often it is tried."""
 
     bytes: int = 32 * 2**20
     """On disk, in bytes; a segment more while the oldest goes."""
@@ -54,6 +54,8 @@ class Limits:
     """The newest entries that are kept in memory for those who follow, in bytes."""
     queued_events: int = 200_000
     """Events that may wait to be written; further ones are dropped."""
+    retry_s: float = 5.0
+    """Pause between two attempts at a directory that cannot be written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
