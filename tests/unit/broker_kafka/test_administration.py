@@ -343,18 +343,30 @@ async def commit(world: KafkaWorld, group: str, topic: str, *partitions: int) ->
     await eventually(committed, what="the broker has read the groups of all its partitions")
 
 
+async def list_groups(world: KafkaWorld, version: int, *, states: list[str], types: list[str]) -> Any:
+    """The answer, once the broker has read all groups: it may lead some partitions of theirs a moment before others."""
+    answers: list[Any] = []
+
+    async def read() -> bool:
+        fields = {"states_filter": states, "types_filter": types}
+        answers.append(await asked(world.cluster.kafka, "list_groups", version, fields))
+        return int(answers[-1].error_code) == 0
+
+    await eventually(read, what="groups are listed")
+    return answers[-1]
+
+
 @versions(0, 5)
 def test_groups_are_listed_described_and_deleted(world: KafkaWorld, version: int) -> None:
     group, newest = f"kept-{version}", version > 0
     world.run(made(world, f"read-{version}"))
     world.run(commit(world, group, f"read-{version}", 0))
-    listed = world.ask("list_groups", version, states_filter=[], types_filter=[])
-    assert int(listed.error_code) == 0
+    listed = world.run(list_groups(world, version, states=[], types=[]))
     (found,) = [one for one in listed.groups if one.group_id == group]
     if newest:
         assert (found.group_state, found.group_type) == ("Empty", "classic")
         for states, types, there in ((["empty"], [], True), (["Stable"], [], False), ([], ["consumer"], False)):
-            some = world.ask("list_groups", version, states_filter=states, types_filter=types)
+            some = world.run(list_groups(world, version, states=states, types=types))
             assert (group in {one.group_id for one in some.groups}) is there
     both = world.ask(
         "describe_groups", 6 if newest else 0, groups=[group, "missing"], include_authorized_operations=True
