@@ -160,9 +160,10 @@ class OfKafka:
     """A client of Kafka in rack b, which asks a leader and whom it names alike."""
 
     def __init__(self, world: BrokerWorld, id: int) -> None:
-        replicas, nobody = world.brokers[BrokerId(id)].broker.replicas, SimpleNamespace(named=lambda _: [])
+        replicas = world.brokers[BrokerId(id)].broker.replicas
+        everybody = SimpleNamespace(named=lambda _: [], reached=lambda rack: rack)
         self.stub = world.log(id)
-        self.data = Data(log=self, producers=None, addresses=cast("Any", nobody), follows=replicas.follows)
+        self.data = Data(log=self, producers=None, addresses=cast("Any", everybody), follows=replicas.follows)
 
     async def Fetch(self, request: log_pb2.FetchRequest, _: object) -> log_pb2.FetchResponse:  # noqa: N802 - gRPC's name
         answer: log_pb2.FetchResponse = await self.stub.Fetch(request, timeout=DEADLINE_S)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from regnum.broker.v1 import log_pb2
-from regnum.types.v1 import errors_pb2
+from regnum.types.v1 import errors_pb2, types_pb2
 from regnum_broker.kafka.addresses import Addresses
 from regnum_broker.kafka.context import Context
 from regnum_broker.kafka.data import Data
@@ -63,7 +63,9 @@ class World:
         self.log, self.clock = Log(), FakeClock()
         self.followed: set[int] = set()
         # The picture of the metadata is behind.
-        names: Any = SimpleNamespace(names_by_id={id_of_bytes(EARLIER_ID): "t"}, brokers=())
+        near = types_pb2.Broker(id=2, rack="near", kafka=types_pb2.Endpoint(host="b", port=2))
+        names: Any = SimpleNamespace(names_by_id={id_of_bytes(EARLIER_ID): "t"}, brokers=[near])
+        self.brokers: list[types_pb2.Broker] = names.brokers
         self.names: dict[str, str] = names.names_by_id
         self.data = Data(
             log=self.log, producers=None, addresses=Addresses(names), follows=lambda _, number: number in self.followed
@@ -106,6 +108,16 @@ async def test_a_consumer_with_a_rack_is_sent_to_a_replica_and_read_to_by_it(wor
     with_rack, without = ([item.read_from for item in asked.partitions] for asked in world.log.asked)
     assert with_rack == [log_pb2.READ_FROM_NEAREST, log_pb2.READ_FROM_ANY_REPLICA]
     assert without == [log_pb2.READ_FROM_LEADER] * 2
+
+
+async def test_nobody_is_sent_to_a_rack_where_a_broker_has_no_such_listener(world: World) -> None:
+    """Clients are not told of it, so they would come back, and be sent there again."""
+    world.brokers.append(types_pb2.Broker(id=3, rack="near"))
+    await world.fetch(-1, 0)
+    world.brokers[-1].rack = "far"
+    await world.fetch(-1, 0)
+    read_from = [asked.partitions[0].read_from for asked in world.log.asked]
+    assert read_from == [log_pb2.READ_FROM_LEADER, log_pb2.READ_FROM_NEAREST]
 
 
 async def test_an_incremental_answer_says_where_to_read_instead_each_time(world: World) -> None:

@@ -366,6 +366,33 @@ async def test_what_a_controller_of_the_first_release_moved_is_believed_against_
     await until(is_recorded)
 
 
+@pytest.mark.parametrize("ended", [(1, 2, 3), (3, 4, 1)], ids=["called back", "completed"])
+async def test_a_move_that_a_controller_of_the_first_release_ended_is_over(
+    cluster: FakeCluster, ended: tuple[int, ...]
+) -> None:
+    """The record lists both ends of the move: each way to end it fits that, and the node as well."""
+    controller = await cluster.reign()
+    id = await created(controller, "t", (1, 2, 3))
+    assert await ask(controller, "t", {0: (3, 4, 1)}) == [None]
+    await until(lambda: assigned(controller, id) == {0: (1, 2, 3, 4)}, what="the new replica is added")
+    await cluster.end_reign()
+    assert (await record(cluster, id)).reassigning[0].target == (3, 4, 1)
+    node, state = await cluster.topic("t"), await cluster.state("t", 0)
+    members = {BrokerId(number): state.members[BrokerId(1)] for number in ended}
+    over = replace(state, isr=ids(*ended), leader=BrokerId(3), members=members)
+    cluster.server.overwrite(paths.topic("t"), replace(node, partitions={0: ids(*ended)}, reassigning={}).encode())
+    cluster.server.overwrite(paths.leader_and_isr("t", 0), over.encode())
+    controller = await cluster.reign(2, corrections_interval_s=SOON_S)
+    assert assigned(controller, id) == {0: ended}
+    assert await damage(controller) == []
+
+    async def is_recorded() -> bool:
+        found = await record(cluster, id)
+        return found.partitions == {0: ids(*ended)} and not found.reassigning
+
+    await until(is_recorded)
+
+
 async def test_a_reassignment_that_is_written_while_nodes_are_looked_at_is_no_edit(cluster: FakeCluster) -> None:
     controller = await cluster.reign(corrections_interval_s=0.001)
     await created(controller, "t", (1, 2, 3))

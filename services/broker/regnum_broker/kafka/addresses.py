@@ -29,6 +29,13 @@ class Addresses:
         """Live brokers with a listener for Kafka's protocol, by id."""
         return {broker.id: broker for broker in self._cache.brokers if broker.HasField("kafka")}
 
+    def reached(self, rack: str) -> str:
+        """A rack, if every live broker in it has such a listener; else none.
+
+        Who is sent to a broker of which clients are not told comes back, and would be sent there again.
+        """
+        return rack if all(broker.HasField("kafka") for broker in self._cache.brokers if broker.rack == rack) else ""
+
     @property
     def gate(self) -> int:
         """The broker that administrative calls go to; -1: no controller is known."""

@@ -220,8 +220,8 @@ class Data:
             client_rack=request.rack_id,
         )
         asked.header.client_id = context.call.client_id
-        keys: list[Key] = []
-        answers: list[tuple[Key, PartitionData]] = []
+        rack = self._addresses.reached(request.rack_id)
+        keys, answers = list[Key](), list[tuple[Key, PartitionData]]()
         for key, place in wanted.items():
             await turns.took()
             name = key[0] if context.version < BY_ID_FETCH else self._addresses.name_of(key[1])
@@ -237,7 +237,7 @@ class Data:
                 partition=key[2],
                 offset=place.offset,
                 max_bytes=max(1, place.bytes_max),
-                read_from=self._read_from(request.rack_id, name, key[2]),
+                read_from=self._read_from(rack, name, key[2]),
             )
             if context.version >= BY_ID_FETCH:
                 item.topic_id = self._addresses.text_of(key[1])

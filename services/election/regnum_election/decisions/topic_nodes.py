@@ -27,7 +27,8 @@ partition goes on as it was accepted, also under the next controller, until the 
     the node says             | and                                     | result
     what is recorded          | -                                       | that
     something else            | ISR and ELR fit the node alone          | the node: a controller of 0.1.0 moved it
-                              | otherwise                               | what is recorded, and the edit is told of
+    how a recorded move ended | ISR and ELR fit the node                | the node: a controller of 0.1.0 ended it
+    otherwise                 | -                                       | what is recorded, and the edit is told of
     nothing, one is recorded  | its state is a tombstone                | it is gone: removed by a controller of 0.1.0
                               | otherwise                               | what is recorded, and the edit is told of
     one that is not recorded  | a state, or a mark ``creating``         | the node: added by 0.1.0, or see S14
@@ -360,11 +361,15 @@ def _assigned(
         return (said, move) if added else None
     if not said and judged == REMOVED:
         return None
-    accepted = known, record.reassigning.get(number)
+    begun = record.reassigning.get(number)
+    accepted = known, begun
     if (said, move) == accepted or not said:
         return accepted
     members = _members(held)
-    return (said, move) if not members <= set(known) and members <= set(said) else accepted
+    # A move to brokers that the record lacks; or how the move that it has open ended, by a release that left it behind.
+    moved = not members <= set(known)
+    ended = begun is not None and move is None and said in (begun.target, begun.origin)
+    return (said, move) if (moved or ended) and members <= set(said) else accepted
 
 
 def _members(held: HeldState | None) -> frozenset[BrokerId]:
