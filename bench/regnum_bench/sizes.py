@@ -51,7 +51,7 @@ def _quick(store: str) -> Iterator[Job]:
     yield Job(benchmark="told", shape=once.changed({"topics": 1, "partitions": 1}))
     moved = {"brokers": 4, "topics": 1, "partitions": 60, "rate": 60.0, "size_mb": 10.0, "throttle_mb_s": 2.0}
     yield Job(benchmark="reassignment", shape=once.changed({**moved, "elections": 1, "metadata": 1, "settle_s": 1.0}))
-    kept = {"topics": 1, "partitions": 1, "size": 10_000, "size_mb": 32.0, "seconds": 20.0}
+    kept = {"topics": 1, "partitions": 1, "size": 10_000, "size_mb": 192.0, "seconds": 20.0}
     yield Job(benchmark="retention", shape=once.changed({**kept, "elections": 1, "metadata": 1}))
     one = {"brokers": 1, "elections": 1, "metadata": 1, "partitions": 1, "replication_factor": 1, "batch": 500}
     yield Job(benchmark="listing", shape=once.changed({**one, "topics": 1_000, "repetitions": 3, "settle_s": 0.5}))

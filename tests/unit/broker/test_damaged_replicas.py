@@ -82,6 +82,18 @@ async def test_a_truncation_that_meets_a_damaged_byte_takes_one_replica_offline(
     refused = await world.send(2, [world.order(await world.state(), 9)])
     assert [result.error_code for result in refused.results] == [STORAGE_ERROR]
     assert (await world.produce(2, batch_of(b"x"))).error_code == errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION
+    # Deleted by the controller, as where it is moved away, and ordered again: it is copied.
+    stop = control_pb2.StopReplicaPartition(topic="t", topic_id=TOPIC_ID, partition=0, leader_epoch=2, delete=True)
+    request = control_pb2.StopReplicaRequest(
+        controller_id=1,
+        controller_epoch=world.controller_epoch,
+        broker_epoch=(await world.registration(2))[0],
+        partitions=[stop],
+    )
+    stopped = await world.control(2).StopReplica(request, timeout=DEADLINE_S)
+    assert [result.error_code for result in stopped.results] == [errors_pb2.ERROR_CODE_NONE]
+    await world.elect(1, [1], replicas=[1, 2], epoch=3)
+    await world.log_ends_at(2, 2)
 
 
 async def test_an_order_for_a_replica_that_is_found_damaged_meanwhile_is_refused_and_the_others_are_carried_out(

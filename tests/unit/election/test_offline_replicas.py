@@ -107,6 +107,9 @@ def test_what_a_broker_said_of_its_replicas_ends_with_its_registration() -> None
     assert offline_in(picture.with_broker(broker(1, epoch=9)), key) == set()
     assert offline_in(picture.without_broker(BrokerId(1)), key) == set()
     assert offline_in(picture.with_usable(BrokerId(1), [key]), key) == set()
+    away = picture.with_assignments({key: (replicas(2), None)})
+    back = away.with_assignments({key: (replicas(1, 2), None)})
+    assert offline_in(back, key) == set(), "moved away and back it is another replica"
 
 
 def test_offline_replicas_go_with_their_topic_and_stay_when_it_is_read_again() -> None:
