@@ -162,6 +162,14 @@ def test_what_a_removed_partition_had_is_gone_for_good_and_may_be_gone_before() 
     assert verdict(open_yet, log(), log(), log()) == ""
 
 
+def test_a_partition_that_the_store_no_longer_knows_is_lost_unless_it_was_removed() -> None:
+    (found,) = judged(history(), {}, assigned={})
+    assert found == "lost: 4 acknowledged records of partition t-0, which the store does not know"
+    removed = history()
+    removed.removing("t-0")
+    assert judged(removed, {}, assigned={}) == []
+
+
 def test_another_life_of_a_broker_leads_in_another_epoch_with_the_log_that_is_recorded() -> None:
     again = history()
     again.see("a/2", "a", "t-0", epoch=2, leads=True, high_watermark=4)

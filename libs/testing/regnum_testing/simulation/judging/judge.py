@@ -140,6 +140,9 @@ def judged(
         found.append(f"{len(history.awaited)} records are not acknowledged, as {next(iter(history.awaited))}")
     for partition, by_broker in logs.items():
         found += _of_partition(history, partition, by_broker, assigned[partition])
+    for partition in sorted({at for at, _ in history.acknowledged} - logs.keys() - history.resized.keys()):
+        count = sum(at == partition for at, _ in history.acknowledged)
+        found.append(f"lost: {count} acknowledged records of partition {partition}, which the store does not know")
     return found
 
 
