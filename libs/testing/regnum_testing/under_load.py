@@ -9,7 +9,7 @@ from regnum_client import Admin, Consumer, Producer, ProducerSettings, TopicPart
 from regnum_local.cluster import LocalCluster
 from regnum_local.demo.report import Narrator
 from regnum_local.demo.scenes import Stage
-from regnum_local.demo.verdict import Verdict, judge
+from regnum_local.demo.verdict import Verdict
 from regnum_local.demo.workload import Load, read_everything
 from regnum_service.clock import SystemClock
 from rich.console import Console
@@ -47,13 +47,10 @@ class LoadedCluster:
         await until(self._enough)
         await self.load.finish()
         logs = await read_everything(self.cluster.bootstrap, self.partitions, tls=self.cluster.tls)
-        total = Verdict()
-        for partition, history in self.load.histories.items():
-            assert not history.failures
-            total += judge(sent=history.sent, acknowledged=history.acknowledged, log=logs[partition])
-            reader = judge(sent=history.sent, acknowledged=(), log=self.load.consumed[partition])
-            assert reader.clean, reader
-        return total
+        assert not [failure for history in self.load.histories.values() for failure in history.failures]
+        verdict, reader = self.load.judged(logs)
+        assert reader.clean, reader
+        return verdict
 
     async def _enough(self) -> bool:
         return sum(len(history.acknowledged) for history in self.load.histories.values()) > ACKNOWLEDGED_MIN

@@ -23,7 +23,7 @@ from regnum_local.demo.report import Narrator, outage_table, timeline_tables, ve
 from regnum_local.demo.scenes import SceneError, Stage
 from regnum_local.demo.timeline import Outage, match
 from regnum_local.demo.traces import TABLES, analyse
-from regnum_local.demo.verdict import Verdict, judge, unequal_replicas
+from regnum_local.demo.verdict import unequal_replicas
 from regnum_local.demo.workload import Load, read_everything
 from regnum_local.plan import STORES, TRACES
 
@@ -103,12 +103,8 @@ async def play(
         await cluster.stop()
         await asyncio.to_thread(telemetry.close)
     unequal = unequal_replicas(replica_logs(data_dir))
-    verdict, reader = Verdict(), Verdict()
-    failures: list[str] = []
-    for partition, history in load.histories.items():
-        verdict += judge(sent=history.sent, acknowledged=history.acknowledged, log=logs[partition])
-        reader += judge(sent=history.sent, acknowledged=(), log=load.consumed[partition])
-        failures += history.failures
+    verdict, reader = load.judged(logs)
+    failures = [failure for history in load.histories.values() for failure in history.failures]
     out.print(outage_table(outages, usual_s=usual_s))
     out.print(verdict_table(verdict, partitions=len(partitions), unequal=unequal, reader=reader))
     out.print(burst_table(burst))
