@@ -92,4 +92,12 @@ def test_a_window_without_any_acknowledgement_is_all_gap() -> None:
 
 
 def test_replicas_are_compared_byte_by_byte() -> None:
-    assert unequal_replicas({"t-0": {"1": b"x", "2": b"x"}, "t-1": {"1": b"x", "2": b"y"}}) == ("t-1",)
+    logs = {"t-0": {"1": b"x", "2": b"x"}, "t-1": {"1": b"x", "2": b"y"}}
+    assert unequal_replicas(logs, ["t-0", "t-1"], replicas=2) == ("t-1",)
+    assert unequal_replicas(logs, ["t-0"], replicas=2) == ("t-1",), "others are compared too"
+
+
+def test_a_partition_with_too_few_replicas_on_disk_or_none_is_not_equal() -> None:
+    logs = {"t-0": dict.fromkeys("123", b"x"), "t-1": dict.fromkeys("12", b"x"), "deleted-0": {"1": b"x"}}
+    assert unequal_replicas(logs, ["t-0", "t-1", "t-2"]) == ("t-1", "t-2")
+    assert unequal_replicas({}, ["t-0"]) == ("t-0",)

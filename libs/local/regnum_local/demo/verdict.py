@@ -13,7 +13,7 @@ and of a reader beside it
 misread      a value that the reader was given in a place where a read of the whole log finds another one, or none
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, zip_longest
 
@@ -127,6 +127,15 @@ def longest_gap_s(moments: Sequence[float], *, begin: float, end: float) -> floa
     return max(gaps, default=end - begin)
 
 
-def unequal_replicas(replicas: Mapping[str, Mapping[str, bytes]]) -> tuple[str, ...]:
-    """Partitions whose replicas are not byte-equal: partition -> replica -> whole log."""
-    return tuple(partition for partition, logs in sorted(replicas.items()) if len(set(logs.values())) > 1)
+def unequal_replicas(
+    logs: Mapping[str, Mapping[str, bytes]], partitions: Collection[str], *, replicas: int = 3
+) -> tuple[str, ...]:
+    """Partitions whose replicas are not byte-equal, or are too few.
+
+    Args:
+        logs: partition -> replica -> whole log; of others than ``partitions``, as those of a deleted topic, any number.
+        partitions: those that have to have all their replicas.
+        replicas: how many each of them has to have.
+    """
+    few = {partition for partition in partitions if len(logs.get(partition, ())) < replicas}
+    return tuple(sorted(few | {partition for partition, of_it in logs.items() if len(set(of_it.values())) > 1}))

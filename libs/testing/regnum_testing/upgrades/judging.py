@@ -32,7 +32,7 @@ from regnum_client.admin.acls.values import (
 from regnum_coordination import open_store
 from regnum_local.certificates import GUEST, client_files
 from regnum_local.cluster import LaunchError, LocalCluster
-from regnum_local.demo.replicas import replica_logs
+from regnum_local.demo.replicas import folders, replica_logs
 from regnum_local.demo.report import Narrator
 from regnum_local.demo.scenes import SceneError, Stage
 from regnum_local.demo.verdict import Verdict, judge, unequal_replicas
@@ -259,8 +259,9 @@ class Upgrade:
             logs = await read_everything(bootstrap, self._partitions, tls=tls)
             self._judge_records(load, logs)
             await self._refused(stage)
+            names = await folders(admin, [TOPIC])
         # Stopped in order: the files are what the brokers left.
-        self.found.unequal_replicas = unequal_replicas(replica_logs(self.cluster.data_dir))
+        self.found.unequal_replicas = unequal_replicas(replica_logs(self.cluster.data_dir), names)
         return self.found
 
     @property
