@@ -3,10 +3,13 @@
 import asyncio
 from typing import Any
 
+import pytest
 from regnum_client import TopicPartition
 from regnum_client.records import ConsumedRecord, RecordMetadata
 from regnum_local.demo.workload import READ_S, Load, decode_number
 from regnum_testing.clock import SkippingClock
+from regnum_testing.suite.harm import HarmedError
+from regnum_testing.under_load import kept
 from regnum_testing.waiting import until, within
 
 PLACE = TopicPartition("t", 0)
@@ -62,7 +65,9 @@ async def test_the_reader_goes_on_until_it_has_all_that_was_acknowledged() -> No
     assert load.read == load.acknowledged
     found = [(one.offset, decode_number(one.value)) for one in log.records]
     assert load.consumed[PLACE] == found
-    assert all(verdict.clean for verdict in load.judged({PLACE: found}))
+    assert kept(load, {PLACE: found}).acknowledged == load.acknowledged
+    with pytest.raises(HarmedError, match=f"lost=.{found[-1][1]},"):
+        kept(load, {PLACE: found[:-1]})
 
 
 async def test_what_it_is_never_given_is_left_to_the_judge() -> None:
@@ -76,6 +81,9 @@ async def test_what_it_is_never_given_is_left_to_the_judge() -> None:
 
     await until(ended)
     await finishing
-    verdict, reader = load.judged({PLACE: [(one.offset, one.number) for one in load.histories[PLACE].acknowledged]})
+    log = [(one.offset, one.number) for one in load.histories[PLACE].acknowledged]
+    verdict, reader = load.judged({PLACE: log})
     assert verdict.clean
     assert len(reader.lost) == load.acknowledged > 10
+    with pytest.raises(HarmedError, match="the reader: "):
+        kept(load, {PLACE: log})
