@@ -13,6 +13,7 @@ from regnum_testing.linearizability.history import read_history
 from regnum_testing.linearizability.nemesis import Fault, Harm, Victims
 from regnum_testing.linearizability.register import Action, Outcome
 from regnum_testing.linearizability.targets import TARGETS, make_target
+from regnum_testing.suite.harm import unharmed
 
 pytestmark = pytest.mark.full
 
@@ -33,6 +34,7 @@ async def test_what_clients_saw_is_explained_by_one_order(coordination: str, tmp
         result = await run_campaign(target, tmp_path, plan, SystemClock())
     finally:
         target.stop()
+    unharmed(not result.verdict.violations, result)
     assert result.verdict.is_linearizable, str(result)
     assert (result.kills, result.pauses) == (1, 3)
     history = list(read_history(result.history))

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from regnum_testing.upgrades.judging import Upgrade
+from regnum_testing.upgrades.judging import PASSED_ON_MIN, Upgrade
 from regnum_testing.upgrades.release import ReleaseError, newest_tag, unpack
 
 
@@ -21,5 +21,6 @@ async def test_a_cluster_is_upgraded_and_taken_back_under_load(tmp_path: Path) -
     assert not found.faults, found.to_json()
     assert found.acknowledged > 1_000
     assert found.changes > 10
+    assert found.passed_on > PASSED_ON_MIN
     assert len(found.stalls_s) == 30, "ten processes, three times"
     assert set(found.words) >= {"raising over quota 99", "lowering", "broker-3 under protocol 3"}

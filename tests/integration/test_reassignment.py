@@ -76,7 +76,7 @@ async def test_partitions_are_moved_under_load_and_the_controller_is_killed_on_t
     files = {name: logs for name, logs in replica_logs(tmp_path).items() if name.startswith(topic_id)}
     assert len(files) == PARTITIONS
     assert all(set(logs) == {"broker-3", "broker-4"} for logs in files.values())
-    assert unequal_replicas(files) == ()
+    assert unequal_replicas(files, files, replicas=2) == ()
 
 
 async def _holds(condition: bool) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from regnum_client import Admin, Producer, TopicPartition
 from regnum_local.cluster import LocalCluster
-from regnum_local.demo.replicas import replica_logs
+from regnum_local.demo.replicas import folders, replica_logs
 from regnum_local.demo.verdict import unequal_replicas
 from regnum_local.demo.workload import read_everything
 from regnum_testing.replica_files import segments_with
@@ -52,15 +52,16 @@ async def test_everything_is_there_after_a_stop_and_a_start(tmp_path: Path) -> N
             return all(len(state.isr) == 3 for state in (await admin.describe_topic("kept")).partitions.values())
 
         await until(in_sync)
+        names = await folders(admin, ["kept"])
     first_logs = replica_logs(tmp_path)
-    assert len(first_logs) == 3
-    assert unequal_replicas(first_logs) == ()
+    assert len(first_logs) == len(names) == 3
+    assert unequal_replicas(first_logs, names) == ()
     async with quiet(tmp_path) as cluster:
         logs = await read_everything(cluster.bootstrap, partitions)
     assert {partition.partition: [number for _, number in log] for partition, log in logs.items()} == {
         partition: list(range(partition, 1200, 3)) for partition in range(3)
     }
-    assert unequal_replicas(replica_logs(tmp_path)) == ()
+    assert unequal_replicas(replica_logs(tmp_path), names) == ()
 
 
 async def test_a_topic_deleted_while_a_broker_is_away_is_deleted_there_too(tmp_path: Path) -> None:

@@ -82,6 +82,14 @@ def read_over(of: History) -> None:
     del of.read["t-0"][2]
 
 
+def stops_reading(of: History) -> None:
+    del of.read["t-0"][2:]
+
+
+def never_reads(of: History) -> None:
+    of.read["t-0"].clear()
+
+
 @pytest.mark.parametrize(
     ("spoil", "says"),
     [
@@ -92,6 +100,8 @@ def read_over(of: History) -> None:
         (read_back, "a consumer of partition t-0 went back"),
         (never_acknowledged, "1 records are not acknowledged, as ('t-0', 14)"),
         (read_over, "was not given 1 records"),
+        (stops_reading, "a consumer of partition t-0 has come to offset 1 and not to the last one, 3"),
+        (never_reads, "a consumer of partition t-0 has come to offset -1 and not to the last one, 3"),
     ],
 )
 def test_what_was_seen_meanwhile_is_judged(spoil: Callable[[History], None], says: str) -> None:
@@ -116,12 +126,23 @@ def commits_beyond(of: History) -> None:
     of.commit("t-0", 5, known={})
 
 
+def stops_committing(of: History) -> None:
+    of.handed["t-0"] = {0: None}
+    of.commit("t-0", 1, known={})
+
+
+def never_commits(of: History) -> None:
+    of.committed["t-0"] = 0
+
+
 @pytest.mark.parametrize(
     ("spoil", "says"),
     [
         (commits_back, "group offset went back: partition t-0 from 3 to 2"),
         (commits_unread, "a group was not given 1 records of partition t-0"),
         (commits_beyond, "a group has committed 5 of partition t-0, which ends at 4"),
+        (stops_committing, "a group has committed 1 of partition t-0, which ends at 4"),
+        (never_commits, "a group has committed 0 of partition t-0, which ends at 4"),
     ],
 )
 def test_groups_are_judged(spoil: Callable[[History], None], says: str) -> None:
@@ -139,6 +160,14 @@ def test_what_a_removed_partition_had_is_gone_for_good_and_may_be_gone_before() 
     assert verdict(removed, log([]), log([]), log([])) == ""
     assert verdict(open_yet, log([]), log([]), log([])) == ""
     assert verdict(open_yet, log(), log(), log()) == ""
+
+
+def test_a_partition_that_the_store_no_longer_knows_is_lost_unless_it_was_removed() -> None:
+    (found,) = judged(history(), {}, assigned={})
+    assert found == "lost: 4 acknowledged records of partition t-0, which the store does not know"
+    removed = history()
+    removed.removing("t-0")
+    assert judged(removed, {}, assigned={}) == []
 
 
 def test_another_life_of_a_broker_leads_in_another_epoch_with_the_log_that_is_recorded() -> None:

@@ -1,6 +1,6 @@
 """A real cluster under load, judged at the end."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -9,11 +9,12 @@ from regnum_client import Admin, Consumer, Producer, ProducerSettings, TopicPart
 from regnum_local.cluster import LocalCluster
 from regnum_local.demo.report import Narrator
 from regnum_local.demo.scenes import Stage
-from regnum_local.demo.verdict import Verdict, judge
+from regnum_local.demo.verdict import Verdict
 from regnum_local.demo.workload import Load, read_everything
 from regnum_service.clock import SystemClock
 from rich.console import Console
 
+from regnum_testing.suite.harm import unharmed
 from regnum_testing.waiting import DEADLINE_S
 
 CLOCK: Final = SystemClock()
@@ -27,6 +28,17 @@ async def until(holds: Callable[[], Awaitable[bool]], *, within_s: float = DEADL
     while not await holds():
         assert CLOCK.monotonic() < deadline, f"not within {within_s} s"
         await CLOCK.sleep(0.05)
+
+
+def kept(load: Load, logs: Mapping[TopicPartition, Sequence[tuple[int, int]]]) -> Verdict:
+    """Judge every partition of a load that is over. Raises HarmedError.
+
+    ``logs``: (offset, number) of every record.
+    """
+    verdict, reader = load.judged(logs)
+    unharmed(verdict.clean, verdict)
+    unharmed(reader.clean, f"the reader: {reader}")
+    return verdict
 
 
 @dataclass(slots=True, kw_only=True)
@@ -43,17 +55,15 @@ class LoadedCluster:
     """What is written to."""
 
     async def judged(self) -> Verdict:
-        """Let the load go on until it says something, stop it and judge every partition."""
+        """Let the load go on until it says something, stop it and judge every partition.
+
+        Raises HarmedError: the log, or what the reader beside the load was given, is not what it has to be.
+        """
         await until(self._enough)
         await self.load.finish()
         logs = await read_everything(self.cluster.bootstrap, self.partitions, tls=self.cluster.tls)
-        total = Verdict()
-        for partition, history in self.load.histories.items():
-            assert not history.failures
-            total += judge(sent=history.sent, acknowledged=history.acknowledged, log=logs[partition])
-            reader = judge(sent=history.sent, acknowledged=(), log=self.load.consumed[partition])
-            assert reader.clean, reader
-        return total
+        assert not [failure for history in self.load.histories.values() for failure in history.failures]
+        return kept(self.load, logs)
 
     async def _enough(self) -> bool:
         return sum(len(history.acknowledged) for history in self.load.histories.values()) > ACKNOWLEDGED_MIN

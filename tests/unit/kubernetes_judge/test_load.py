@@ -1,16 +1,18 @@
 """What the load counts inside the cluster, and what is made of its lines outside."""
 
 import array
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from regnum_testing.kubernetes import observed
 from regnum_testing.kubernetes.intruders import ADMIN, GUEST, STRANGER, intruders
 from regnum_testing.kubernetes.load_pod import Load, pod
 from regnum_testing.kubernetes.observed import Gate
 from regnum_testing.kubernetes.overlay import OverlayError, cpus, read_overlay, with_image
-from regnum_testing.kubernetes.pods.load import UNKNOWN, BelowMinimum, ReadBack, Written, number_of
+from regnum_testing.kubernetes.pods.load import UNKNOWN, BelowMinimum, ReadBack, Written, ended, number_of
 from regnum_testing.kubernetes.pods.signals import processes_of
 
 Printed = pytest.CaptureFixture[str]
@@ -80,6 +82,24 @@ def test_a_partition_below_its_minimum_is_told_with_the_fewest_that_were_in_sync
         (0, 2.0, 5.0, 0),
         (1, 6.0, 8.0, 1),
     ]
+    assert below.states == 6, "that no more will come is none"
+
+
+async def test_a_watcher_that_ended_before_its_time_is_no_silence() -> None:
+    async def watches() -> None:
+        await asyncio.Event().wait()
+
+    async def fails() -> None:
+        raise ValueError("no more")
+
+    watching = [asyncio.create_task(watches()) for _ in range(2)]
+    await ended(watching)
+    assert all(one.cancelled() for one in watching)
+    watching = [asyncio.create_task(one()) for one in (watches, fails)]
+    await asyncio.wait(watching, return_when=asyncio.FIRST_COMPLETED)
+    with pytest.raises(ValueError, match="no more"):
+        await ended(watching)
+    assert watching[0].cancelled()
 
 
 def test_numbers_are_read_from_the_loads_own_records_only() -> None:
@@ -111,6 +131,14 @@ def test_lines_of_the_load_become_what_was_seen_and_others_are_kept() -> None:
     assert load.controller == 2
     assert load.stalls[0].length_s == 1.0
     assert load.other == ["Traceback", line(kind="events", error="x")]
+
+
+def test_what_became_of_the_records_is_told_with_how_much_was_seen_of_partitions() -> None:
+    load = Load()
+    counts = {one: number for number, one in enumerate(observed.ReadBack.__slots__)}
+    load.line(line(kind="verdict", at=1.0, **counts), now=100.0)
+    assert load.read_back == observed.ReadBack(**counts)
+    assert counts["states"] > 0
 
 
 def test_the_clock_of_the_load_is_taken_from_the_line_that_came_fastest() -> None:

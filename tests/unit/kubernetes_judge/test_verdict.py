@@ -19,8 +19,18 @@ from regnum_testing.kubernetes.timeline import as_svg, ready_times
 from regnum_testing.kubernetes.verdict import BACK_NOTE, DENIALS, HANDSHAKES, Row, rows
 
 RIGHT = ReadBack(
-    acknowledged=100, failed=0, found=100, lost=0, doubled=0, moved=0, out_of_order=0, invented=0, read_again=0
+    acknowledged=100,
+    failed=0,
+    found=100,
+    lost=0,
+    doubled=0,
+    moved=0,
+    out_of_order=0,
+    invented=0,
+    read_again=0,
+    states=12,
 )
+BELOW = "partitions below min.insync.replicas in restarts and drains"
 
 
 def disturbance(kind: Kind, begin: float, end: float, **notes: float | str) -> Disturbance:
@@ -89,7 +99,7 @@ def test_a_produce_that_was_given_up_breaks_its_promise() -> None:
 
 
 def test_a_load_that_did_not_end_and_one_that_wrote_nothing_prove_nothing() -> None:
-    assert broken(dataclasses.replace(SEEN, read_back=None)) == ["the load comes to its end"]
+    assert broken(dataclasses.replace(SEEN, read_back=None)) == ["the load comes to its end", BELOW]
     empty = dataclasses.replace(RIGHT, acknowledged=0, found=0)
     assert broken(dataclasses.replace(SEEN, read_back=empty)) == ["records lost, doubled, moved, out of order"]
 
@@ -103,8 +113,16 @@ def test_a_partition_below_its_minimum_breaks_the_promise_in_restarts_only() -> 
     assert broken(dataclasses.replace(SEEN, below=(at_force,))) == []
     at_restart = dataclasses.replace(at_force, begin=120, end=120.1)
     found = dataclasses.replace(SEEN, below=(at_restart, at_force))
-    assert broken(found) == ["partitions below min.insync.replicas in restarts and drains"]
+    assert broken(found) == [BELOW]
     assert row(found, "partitions below").result == "1, for 0.1 s at most"
+
+
+def test_that_no_partition_was_below_its_minimum_needs_somebody_who_looked() -> None:
+    unseen = dataclasses.replace(SEEN, read_back=dataclasses.replace(RIGHT, states=0))
+    assert broken(unseen) == [BELOW]
+    assert row(unseen, "partitions below").result == "no state of a partition was told"
+    nobody_moves = dataclasses.replace(unseen, disturbances=(disturbance(Kind.STORE_AWAY, 100, 150),))
+    assert broken(nobody_moves) == [], "without the store nothing changes that could be told"
 
 
 def change(at: float, *, ready: bool = True, restarts: int = 0, uid: str = "a", gone: bool = False) -> PodChange:

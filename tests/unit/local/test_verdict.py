@@ -1,6 +1,7 @@
 """The judge itself is judged: on histories that are right, and on each kind that is wrong."""
 
-from regnum_local.demo.verdict import Acknowledged, Verdict, judge, longest_gap_s, unequal_replicas
+import pytest
+from regnum_local.demo.verdict import Acknowledged, Verdict, judge, judge_reader, longest_gap_s, unequal_replicas
 
 
 def acks(*pairs: tuple[int, int]) -> list[Acknowledged]:
@@ -40,9 +41,44 @@ def test_invented() -> None:
     assert judge(sent=1, acknowledged=[], log=[(0, 5)]).invented == (5,)
 
 
+LOG = [(0, 0), (1, 1), (2, 2), (3, 3)]
+
+
+def reader(*read: tuple[int, int], acknowledged: int = 3) -> Verdict:
+    """Of who read that of LOG, so many records of which were acknowledged."""
+    return judge_reader(sent=5, acknowledged=acks(*LOG[:acknowledged]), log=LOG, read=read)
+
+
+def test_a_reader_has_to_have_read_a_prefix_of_the_log_with_all_that_was_acknowledged() -> None:
+    assert reader(*LOG).clean
+    assert reader(*LOG[:3]).clean, "of what was not acknowledged it had no time for all"
+    assert reader(acknowledged=0).clean
+
+
+@pytest.mark.parametrize(
+    ("read", "lost", "misread"),
+    [
+        ((), (0, 1, 2), ()),
+        (((0, 0),), (1, 2), ()),
+        (((0, 0), (3, 3)), (1, 2), (3,)),
+        (((1, 0), (2, 1), (3, 2)), (), (0, 1, 2)),
+        ((*LOG, (4, 4)), (), (4,)),
+    ],
+    ids=["nothing", "hangs", "skips", "other offsets", "not in the log"],
+)
+def test_a_reader_that_was_given_something_else_is_found(
+    read: tuple[tuple[int, int], ...], lost: tuple[int, ...], misread: tuple[int, ...]
+) -> None:
+    verdict = reader(*read)
+    assert not verdict.clean
+    assert (verdict.lost, verdict.misread) == (lost, misread)
+
+
 def test_verdicts_add_up() -> None:
-    total = Verdict(acknowledged=2, found=1, lost=(1,)) + Verdict(acknowledged=1, found=2, duplicated=(0,))
-    assert total == Verdict(acknowledged=3, found=3, lost=(1,), duplicated=(0,))
+    total = Verdict(acknowledged=2, found=1, lost=(1,)) + Verdict(
+        acknowledged=1, found=2, duplicated=(0,), misread=(2,)
+    )
+    assert total == Verdict(acknowledged=3, found=3, lost=(1,), duplicated=(0,), misread=(2,))
 
 
 def test_the_longest_gap_is_the_one_around_the_window() -> None:
@@ -56,4 +92,12 @@ def test_a_window_without_any_acknowledgement_is_all_gap() -> None:
 
 
 def test_replicas_are_compared_byte_by_byte() -> None:
-    assert unequal_replicas({"t-0": {"1": b"x", "2": b"x"}, "t-1": {"1": b"x", "2": b"y"}}) == ("t-1",)
+    logs = {"t-0": {"1": b"x", "2": b"x"}, "t-1": {"1": b"x", "2": b"y"}}
+    assert unequal_replicas(logs, ["t-0", "t-1"], replicas=2) == ("t-1",)
+    assert unequal_replicas(logs, ["t-0"], replicas=2) == ("t-1",), "others are compared too"
+
+
+def test_a_partition_with_too_few_replicas_on_disk_or_none_is_not_equal() -> None:
+    logs = {"t-0": dict.fromkeys("123", b"x"), "t-1": dict.fromkeys("12", b"x"), "deleted-0": {"1": b"x"}}
+    assert unequal_replicas(logs, ["t-0", "t-1", "t-2"]) == ("t-1", "t-2")
+    assert unequal_replicas({}, ["t-0"]) == ("t-0",)

@@ -38,6 +38,23 @@ def test_what_failed_runs_again_from_all_parts() -> None:
     assert runs_again(parts, frozenset()) == ["a", "d"]
 
 
+def test_what_found_records_harmed_does_not() -> None:
+    parts = [failed(a="harmed", b="failed")]
+    assert runs_again(parts, frozenset()) == ["b"]
+    verdict = judge(parts, part("second runs", b="passed"), took_s=1.0)
+    assert verdict.lines == ("flaky: b", "failed: a (records were harmed)", "1 passed, 1 failed, 0 skipped in 1 s")
+    assert verdict.status == 1
+    alone = [failed(a="harmed")]
+    assert runs_again(alone, frozenset()) == []
+    assert judge(alone, None, took_s=1.0).lines[-1] == "0 passed, 1 failed, 0 skipped in 1 s"
+
+
+def test_what_finds_them_harmed_when_it_runs_again_says_so() -> None:
+    verdict = judge([failed(a="failed")], failed("second runs", a="harmed"), took_s=1.0)
+    assert verdict.lines == ("failed: a (records were harmed)", "0 passed, 1 failed, 0 skipped in 1 s")
+    assert verdict.status == 1
+
+
 def test_what_passes_then_is_flaky_and_counts_as_passed() -> None:
     parts = [failed(a="failed", b="passed"), LINT]
     verdict = judge(parts, part("second runs", a="passed"), took_s=1.0)
@@ -140,6 +157,49 @@ def test_a_test_that_fails_in_any_phase_has_failed(pytester: pytest.Pytester) ->
         "test_is_not_torn_down": "failed",
     }
     assert (outcomes.status, outcomes.unfinished) == (1, "")
+
+
+def test_what_a_judge_of_records_raises_is_told_apart_however_it_comes(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+        from regnum_testing.suite.harm import HarmedError, unharmed
+
+        @pytest.fixture
+        def torn_down():
+            yield
+            unharmed([], "lost: 2")
+
+        def test_plain(): assert False
+        def test_good(): unharmed([1], "nothing")
+        def test_harmed(): unharmed([], "lost: 1")
+        def test_beside_others():
+            raise ExceptionGroup("tasks", [ValueError(), ExceptionGroup("tasks", [HarmedError("lost: 1")])])
+        def test_cleaned_up_badly():
+            try:
+                unharmed([], "lost: 1")
+            finally:
+                raise ValueError
+        def test_expected():
+            with pytest.raises(HarmedError):
+                unharmed([], "lost: 1")
+            assert False
+        def test_fails_and_is_harmed_after(torn_down): assert False
+        """
+    )
+    file = pytester.path / "told"
+    pytester.inline_run("-p", "no:asyncio", plugins=[Told(file)])
+    outcomes = read(file.read_text().splitlines())
+    assert {name.rsplit("::", 1)[1]: outcome for name, outcome in outcomes.tests.items()} == {
+        "test_plain": "failed",
+        "test_good": "passed",
+        "test_harmed": "harmed",
+        "test_beside_others": "harmed",
+        "test_cleaned_up_badly": "harmed",
+        "test_expected": "failed",
+        "test_fails_and_is_harmed_after": "harmed",
+    }
+    assert len(outcomes.failed) == 6
 
 
 async def test_a_whole_run_with_parts_that_pass_fail_at_first_and_die(

@@ -1,13 +1,15 @@
 """The parts of the upgrade judge: in which order processes are replaced, and how another release is run beside this."""
 
+import asyncio
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from regnum_local.plan import PORT_NAMES, STORES, Launch, Member, Role
 from regnum_testing.upgrades.__main__ import main
-from regnum_testing.upgrades.judging import Found
+from regnum_testing.upgrades.judging import PASSED_ON_MIN, Found, ended
 from regnum_testing.upgrades.passes import order_of
 from regnum_testing.upgrades.release import OtherRelease, ReleaseError, given, newest_tag, unpack, without
 
@@ -112,14 +114,32 @@ def test_the_command_refuses_an_unknown_release_with_status_2_and_leaves_nothing
 
 
 def test_whatever_harmed_a_record_or_refused_a_call_is_a_fault() -> None:
-    assert not Found(old="a", store="etcd", acknowledged=1, stalls_s={"x": 9.0}).faults
+    well = Found(old="a", store="etcd", acknowledged=1, passed_on=PASSED_ON_MIN, stalls_s={"x": 9.0})
+    assert not well.faults
     for found in (
-        Found(old="a", store="etcd", lost=1),
-        Found(old="a", store="etcd", moved=1),
-        Found(old="a", store="etcd", group_missing=1),
-        Found(old="a", store="etcd", failed=["record 1"]),
-        Found(old="a", store="etcd", unequal_replicas=("t-0",)),
-        Found(old="a", store="etcd", commits_went_back=["t-0"]),
-        Found(old="a", store="etcd", refused_changes=["create"]),
+        replace(well, lost=1),
+        replace(well, moved=1),
+        replace(well, group_missing=1),
+        replace(well, failed=["record 1"]),
+        replace(well, unequal_replicas=("t-0",)),
+        replace(well, commits_went_back=["t-0"]),
+        replace(well, refused_changes=["create"]),
+        replace(well, passed_on=PASSED_ON_MIN - 1),
     ):
         assert len(found.faults) == 1
+
+
+async def test_what_a_task_of_the_upgrade_ended_with_before_its_time_is_raised() -> None:
+    async def goes_on() -> None:
+        await asyncio.Event().wait()
+
+    async def fails() -> None:
+        raise ValueError("no more")
+
+    going = asyncio.create_task(goes_on())
+    await ended(going)
+    assert going.cancelled()
+    failed = asyncio.create_task(fails())
+    await asyncio.wait({failed})
+    with pytest.raises(ValueError, match="no more"):
+        await ended(failed)

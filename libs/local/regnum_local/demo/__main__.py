@@ -18,12 +18,12 @@ from rich.console import Console
 
 from regnum_local.cluster import LocalCluster
 from regnum_local.demo.burst import CLIENT_ID, Burst, BurstOutcome, BurstPlan, burst_table
-from regnum_local.demo.replicas import replica_logs
+from regnum_local.demo.replicas import folders, replica_logs
 from regnum_local.demo.report import Narrator, outage_table, timeline_tables, verdict_table
 from regnum_local.demo.scenes import SceneError, Stage
 from regnum_local.demo.timeline import Outage, match
 from regnum_local.demo.traces import TABLES, analyse
-from regnum_local.demo.verdict import Verdict, judge, unequal_replicas
+from regnum_local.demo.verdict import unequal_replicas
 from regnum_local.demo.workload import Load, read_everything
 from regnum_local.plan import STORES, TRACES
 
@@ -37,15 +37,17 @@ QUOTA = "quota-1"
 """Process that is killed in the middle of them."""
 
 
-async def _set_up(admin: Admin) -> None:
+async def _set_up(admin: Admin) -> list[str]:
     """Topics, and no leader balance: the planned move is the demo's own, and shown beside the kills.
 
     (The first round of a new controller's balance comes some seconds after its beginning, whatever its interval is.)
+    Returns the names of the partitions' folders.
     """
     off = ConfigAlteration(resource=CLUSTER_CONFIG, set={AUTO_LEADER_REBALANCE_ENABLE: "false"})
     await admin.alter_config(off)
     for name, count in TOPICS.items():
         await admin.create_topic(name, partitions=count, replication_factor=3)
+    return await folders(admin, TOPICS)
 
 
 async def play(
@@ -77,7 +79,7 @@ async def play(
         async with serving(console, clock) as pages, Admin(bootstrap, tls=cluster.tls) as admin:
             narrator.step(f"pages of the cluster, while it is hurt: {pages.address}changes")
             narrator.step(f"creating topics {', '.join(TOPICS)}: {len(partitions)} partitions, 3 replicas each")
-            await _set_up(admin)
+            names = await _set_up(admin)
             async with (
                 Producer(bootstrap, settings=ProducerSettings(linger_ms=2), tls=cluster.tls) as producer,
                 Consumer(bootstrap, tls=cluster.tls) as consumer,
@@ -102,13 +104,9 @@ async def play(
     finally:
         await cluster.stop()
         await asyncio.to_thread(telemetry.close)
-    unequal = unequal_replicas(replica_logs(data_dir))
-    verdict, reader = Verdict(), Verdict()
-    failures: list[str] = []
-    for partition, history in load.histories.items():
-        verdict += judge(sent=history.sent, acknowledged=history.acknowledged, log=logs[partition])
-        reader += judge(sent=history.sent, acknowledged=(), log=load.consumed[partition])
-        failures += history.failures
+    unequal = unequal_replicas(replica_logs(data_dir), names)
+    verdict, reader = load.judged(logs)
+    failures = [failure for history in load.histories.values() for failure in history.failures]
     out.print(outage_table(outages, usual_s=usual_s))
     out.print(verdict_table(verdict, partitions=len(partitions), unequal=unequal, reader=reader))
     out.print(burst_table(burst))

@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from regnum_local.cluster import LocalCluster
-from regnum_local.demo.replicas import replica_logs
+from regnum_local.demo.replicas import folders, replica_logs
 from regnum_local.demo.report import Narrator
 from regnum_local.demo.scenes import SceneError, Stage
 from regnum_local.demo.timeline import Outage
@@ -56,6 +56,7 @@ async def run(
             Consumer(cluster.bootstrap) as consumer,
         ):
             await admin.create_topic(TOPIC, partitions=partitions, replication_factor=3)
+            names = await folders(admin, [TOPIC])
             load = Load(producer=producer, consumer=consumer, partitions=keys, interval_s=interval_s, clock=clock)
             stage = Stage(cluster=cluster, admin=admin, load=load, topics=[TOPIC], clock=clock, narrator=narrator)
             try:
@@ -71,7 +72,7 @@ async def run(
         verdict += judge(sent=history.sent, acknowledged=history.acknowledged, log=logs[partition])
         for failure in history.failures[:5]:
             narrator.complaint(f"given up by the producer: {failure}")
-    return outages, verdict, unequal_replicas(replica_logs(data_dir))
+    return outages, verdict, unequal_replicas(replica_logs(data_dir), names)
 
 
 async def _kill_and_restart(stage: Stage, *, at_once: bool) -> Outage:

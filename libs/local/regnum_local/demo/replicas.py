@@ -1,11 +1,19 @@
 """The replicas as files: what lies on disk, byte by byte, whatever the brokers say."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
+from regnum_client import Admin
+
 _SEGMENT: Final = re.compile(r"\d{20}\.log")
+
+
+async def folders(admin: Admin, topics: Iterable[str]) -> list[str]:
+    """Names of the folders that brokers have for the partitions of topics."""
+    views = [await admin.describe_topic(name) for name in topics]
+    return [f"{view.topic_id}-{number}" for view in views for number in view.partitions]
 
 
 def replica_logs(data_dir: Path) -> Mapping[str, Mapping[str, bytes]]:

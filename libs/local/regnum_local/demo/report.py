@@ -57,7 +57,8 @@ def verdict_table(verdict: Verdict, *, partitions: int, unequal: Sequence[str], 
         ("at another offset than acknowledged", len(verdict.moved)),
         ("never sent", len(verdict.invented)),
         ("read live by the consumer", reader.found),
-        ("read twice or out of order by it", len(reader.duplicated) + len(reader.reordered)),
+        ("acknowledged and not read by it", len(reader.lost)),
+        ("read by it where the log has another", len(reader.misread)),
     ]
     for name, count in rows:
         wrong = count and name not in {"acknowledged", "in the log", "read live by the consumer"}

@@ -7,11 +7,15 @@ duplicated   a value at two offsets
 reordered    a value at a lower offset than one that its producer sent earlier
 moved        an acknowledged value that lies at another offset than the acknowledgement said
 invented     a value that nobody sent
+
+and of a reader beside it
+
+misread      a value that the reader was given in a place where a read of the whole log finds another one, or none
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise, zip_longest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,11 +46,13 @@ class Verdict:
     """Acknowledged numbers at another offset than was said."""
     invented: tuple[int, ...] = ()
     """Numbers in the log that were never sent."""
+    misread: tuple[int, ...] = ()
+    """Numbers that a reader was given where the log has no such record."""
 
     @property
     def clean(self) -> bool:
         """Whether nothing is wrong."""
-        return not (self.lost or self.duplicated or self.reordered or self.moved or self.invented)
+        return not (self.lost or self.duplicated or self.reordered or self.moved or self.invented or self.misread)
 
     def __add__(self, other: "Verdict") -> "Verdict":
         return Verdict(
@@ -57,6 +63,7 @@ class Verdict:
             reordered=self.reordered + other.reordered,
             moved=self.moved + other.moved,
             invented=self.invented + other.invented,
+            misread=self.misread + other.misread,
         )
 
 
@@ -90,6 +97,24 @@ def judge(*, sent: int, acknowledged: Sequence[Acknowledged], log: Sequence[tupl
     )
 
 
+def judge_reader(
+    *, sent: int, acknowledged: Sequence[Acknowledged], log: Sequence[tuple[int, int]], read: Sequence[tuple[int, int]]
+) -> Verdict:
+    """Judge who read one partition from its beginning while it was written, and had time for all of it.
+
+    It has to have read a prefix of the log, in which every acknowledged record is.
+
+    Args:
+        sent: how many numbers were sent.
+        acknowledged: what the producer was told; ``lost`` are those that the reader was not given.
+        log: (offset, number) of every record, of a read of the whole log.
+        read: (offset, number) as the reader was given them.
+    """
+    beside = zip_longest(read, log[: len(read)])
+    misread = tuple(number for (offset, number), there in beside if (offset, number) != there)
+    return replace(judge(sent=sent, acknowledged=acknowledged, log=read), misread=misread)
+
+
 def longest_gap_s(moments: Sequence[float], *, begin: float, end: float) -> float:
     """Longest time without an acknowledgement, in seconds, of the gaps that overlap [begin, end].
 
@@ -102,6 +127,15 @@ def longest_gap_s(moments: Sequence[float], *, begin: float, end: float) -> floa
     return max(gaps, default=end - begin)
 
 
-def unequal_replicas(replicas: Mapping[str, Mapping[str, bytes]]) -> tuple[str, ...]:
-    """Partitions whose replicas are not byte-equal: partition -> replica -> whole log."""
-    return tuple(partition for partition, logs in sorted(replicas.items()) if len(set(logs.values())) > 1)
+def unequal_replicas(
+    logs: Mapping[str, Mapping[str, bytes]], partitions: Collection[str], *, replicas: int = 3
+) -> tuple[str, ...]:
+    """Partitions whose replicas are not byte-equal, or are too few.
+
+    Args:
+        logs: partition -> replica -> whole log; of others than ``partitions``, as those of a deleted topic, any number.
+        partitions: those that have to have all their replicas.
+        replicas: how many each of them has to have.
+    """
+    few = {partition for partition in partitions if len(logs.get(partition, ())) < replicas}
+    return tuple(sorted(few | {partition for partition, of_it in logs.items() if len(set(of_it.values())) > 1}))

@@ -1,17 +1,20 @@
 """Steady load: one writer for each partition that numbers its records, and a reader that follows along or none."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from regnum_client import EARLIEST, Consumer, ConsumerSettings, Producer, ResetPolicy, TlsFiles, TopicPartition
 from regnum_client.records import RecordMetadata
 from regnum_service.clock import Clock
 
-from regnum_local.demo.verdict import Acknowledged
+from regnum_local.demo.verdict import Acknowledged, Verdict, judge, judge_reader
 
 PADDING = b"." * 200
 """Makes a record about as large as a small business event."""
+READ_S: Final = 60.0
+"""Within which a reader has come to the last acknowledged record once nothing is written any more."""
 
 
 def encode_number(number: int) -> bytes:
@@ -56,7 +59,9 @@ class Load:
         self._interval_s = interval_s
         self._clock = clock
         self._stopping = asyncio.Event()
+        self._read_until_s: float | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self._reading: asyncio.Task[None] | None = None
         self.histories = {partition: History() for partition in partitions}
         self.consumed: dict[TopicPartition, list[tuple[int, int]]] = {partition: [] for partition in partitions}
 
@@ -78,7 +83,7 @@ class Load:
             name = f"write {partition.topic}-{partition.partition}"
             self._tasks.append(asyncio.create_task(self._write(partition), name=name))
         if self._consumer is not None:
-            self._tasks.append(asyncio.create_task(self._follow(self._consumer), name="read"))
+            self._reading = asyncio.create_task(self._follow(self._consumer), name="read")
 
     async def _assign(self, consumer: Consumer) -> None:
         for topic in sorted({partition.topic for partition in self.histories}):
@@ -87,14 +92,33 @@ class Load:
 
     async def abandon(self) -> None:
         """End at once, with whatever is on its way; does nothing after ``finish``."""
-        for task in self._tasks:
+        tasks = [*self._tasks, *([] if self._reading is None else [self._reading])]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def finish(self) -> None:
-        """Stop writing, wait for every acknowledgement, read what is left; raises what a task raised."""
+        """Stop writing, wait for every acknowledgement, read what was acknowledged; raises what a task raised.
+
+        What the reader has not been given within READ_S is left to the judge.
+        """
         self._stopping.set()
         await asyncio.gather(*self._tasks)
+        if self._reading is not None:
+            self._read_until_s = self._clock.monotonic() + READ_S
+            await self._reading
+
+    def judged(self, logs: Mapping[TopicPartition, Sequence[tuple[int, int]]]) -> tuple[Verdict, Verdict]:
+        """What became of the records of all partitions: by reads of the whole logs, and by what the reader was given.
+
+        ``logs``: (offset, number) of every record, as ``read_everything`` finds them after ``finish``.
+        """
+        verdict, reader = Verdict(), Verdict()
+        for partition, history in self.histories.items():
+            log, read = logs[partition], self.consumed[partition]
+            verdict += judge(sent=history.sent, acknowledged=history.acknowledged, log=log)
+            reader += judge_reader(sent=history.sent, acknowledged=history.acknowledged, log=log, read=read)
+        return verdict, reader
 
     async def _write(self, partition: TopicPartition) -> None:
         history = self.histories[partition]
@@ -123,10 +147,22 @@ class Load:
         return take
 
     async def _follow(self, consumer: Consumer) -> None:
-        while not self._stopping.is_set():
+        while self._reads_on():
             for record in await consumer.read(timeout_s=0.2):
                 key = TopicPartition(record.topic, record.partition)
                 self.consumed[key].append((record.offset, decode_number(record.value)))
+
+    def _reads_on(self) -> bool:
+        if self._read_until_s is None:
+            return True
+        return self._clock.monotonic() < self._read_until_s and self._is_behind()
+
+    def _is_behind(self) -> bool:
+        """Whether the reader has not come to the last acknowledged record of each partition."""
+        return any(
+            max((ack.offset for ack in history.acknowledged), default=-1) > (read[-1][0] if read else -1)
+            for history, read in zip(self.histories.values(), self.consumed.values(), strict=True)
+        )
 
 
 async def read_everything(

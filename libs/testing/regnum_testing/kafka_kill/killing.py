@@ -39,7 +39,12 @@ class Verdict:
     @property
     def clean(self) -> bool:
         """Nothing of the kind, and nothing failed."""
-        return not (self.lost or self.doubled or self.out_of_order or self.said["failed"])
+        return not (self.harmed or self.said["failed"])
+
+    @property
+    def harmed(self) -> int:
+        """Records that are lost, doubled or out of order."""
+        return self.lost + self.doubled + self.out_of_order
 
 
 def judge(numbers: Sequence[int], said: dict[str, Any]) -> Verdict:

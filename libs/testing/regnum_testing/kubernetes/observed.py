@@ -94,6 +94,8 @@ class ReadBack:
     invented: int
     read_again: int
     """Records that the reader who read along was given twice or backwards."""
+    states: int
+    """States of partitions that came from the event log: how many are in sync is known of no other moment."""
 
     @property
     def wrong(self) -> int:

@@ -23,6 +23,8 @@ STALL_MAX_S: Final[Mapping[Kind, float]] = MappingProxyType(
 """Longest time without an acknowledgement."""
 GENTLE: Final = frozenset({Kind.ROLLING, Kind.DRAIN, Kind.STORE_AWAY})
 """What no partition may fall below its minimum by, and no container restart."""
+ELECTING: Final = frozenset({Kind.ROLLING, Kind.DRAIN})
+"""Of those, what changes leaders or the ISR: the event log has to have told of it."""
 BACK_MAX_S: Final = 45.0
 """Within which time the Pod of a stopped process is Ready again."""
 BACK_NOTE: Final = "back after s"
@@ -145,11 +147,17 @@ def _below(observed: Observed) -> Iterator[Row]:
     found = [one for one in observed.below if any(one.end > each.begin and one.begin < each.end for each in gentle)]
     where = {f"{one.topic}/{one.partition}" for one in found}
     longest = max((one.end - one.begin for one in found), default=0.0)
+    back = observed.read_back
+    unseen = any(one.kind in ELECTING for one in gentle) and (back is None or not back.states)
     yield Row(
         promise="partitions below min.insync.replicas in restarts and drains",
         limit="0",
-        result=f"{len(where)}, for {longest:.1f} s at most" if found else "0",
-        holds=not found,
+        result=f"{len(where)}, for {longest:.1f} s at most"
+        if found
+        else "no state of a partition was told"
+        if unseen
+        else "0",
+        holds=not found and not unseen,
     )
 
 

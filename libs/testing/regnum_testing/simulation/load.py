@@ -73,6 +73,7 @@ class Load:
         if self._chance.random() < 0.5:
             self._spawn("person", self._change)
         if self._chance.random() < 0.4:
+            self._history.committed.update(dict.fromkeys(self._keys(STAYS), 0))
             for name in MEMBERS:
                 self._spawn(name, self._take_part)
 
@@ -82,8 +83,13 @@ class Load:
 
     def start_records(self) -> None:
         """Start what writes and reads alone."""
+        # A reader that never gets a record has to be seen as one.
+        self._history.read.update({key: [] for topic in (STAYS, MOVES) for key in self._keys(topic)})
         self._spawn("load", self._produce)
         self._spawn("reader", self._read)
+
+    def _keys(self, topic: str) -> list[str]:
+        return [key_of(topic, number) for number in range(self.partitions.get(topic, 0))]
 
     def _spawn(self, name: str, work: Callable[[Started], Awaitable[None]]) -> None:
         async def run() -> None:

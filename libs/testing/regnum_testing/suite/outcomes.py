@@ -1,7 +1,8 @@
 """What the tests of one part came to, as pytest tells it and as the suite reads it: a file of lines.
 
-``began NAME``, and ``passed``, ``failed`` or ``skipped NAME`` for each phase of a test that says so; at the end
-``ended STATUS``, the exit status of pytest. A process that died leaves the lines up to then.
+``began NAME``, and ``passed``, ``failed`` or ``skipped NAME`` for each phase of a test that says so; ``harmed NAME``
+where it failed by the word of a judge of records (see ``harm``); at the end ``ended STATUS``, the exit status of
+pytest. A process that died leaves the lines up to then.
 """
 
 from collections.abc import Iterable
@@ -11,8 +12,13 @@ from typing import Final
 
 import pytest
 
+from regnum_testing.suite.harm import is_harm
+
 OPTION: Final = "--outcomes"
 """Of pytest: the file."""
+HARMED: Final = "harmed"
+FAILED: Final = frozenset({"failed", HARMED})
+"""Outcomes of a test that failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +26,7 @@ class Outcomes:
     """The tests of one process of pytest."""
 
     tests: dict[str, str] = field(default_factory=dict)
-    """``passed``, ``failed`` or ``skipped`` by name, in the order in which they ran."""
+    """``passed``, ``failed``, ``harmed`` or ``skipped`` by name, in the order in which they ran."""
     status: int | None = None
     """Exit status of pytest; None: it died."""
     unfinished: str = ""
@@ -28,12 +34,12 @@ class Outcomes:
 
     @property
     def failed(self) -> list[str]:
-        """Names of the tests that failed."""
-        return [test for test, outcome in self.tests.items() if outcome == "failed"]
+        """Names of the tests that failed, those among them that found records harmed."""
+        return [test for test, outcome in self.tests.items() if outcome in FAILED]
 
 
 def read(lines: Iterable[str]) -> Outcomes:
-    """From the lines of the file. A test that failed in any phase has failed."""
+    """From the lines of the file. A test that failed in any phase has failed, and is harmed if any says so."""
     tests: dict[str, str] = {}
     unfinished = ""
     for line in lines:
@@ -42,7 +48,7 @@ def read(lines: Iterable[str]) -> Outcomes:
             return Outcomes(tests=tests, status=int(rest))
         if word == "began":
             unfinished = rest
-        elif tests.get(rest) != "failed":
+        elif word == HARMED or tests.get(rest) not in FAILED:
             tests[rest] = word
     return Outcomes(tests=tests, unfinished=unfinished)
 
@@ -57,6 +63,11 @@ class Told:
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         """A test begins."""
         self._tell("began", nodeid)
+
+    def pytest_runtest_makereport(self, item: pytest.Item, call: "pytest.CallInfo[None]") -> None:
+        """A phase of a test has ended, by whatever it raised."""
+        if call.excinfo is not None and is_harm(call.excinfo.value):
+            self._tell(HARMED, item.nodeid)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """A phase of a test is over; what is set up and torn down without trouble says nothing of its own."""

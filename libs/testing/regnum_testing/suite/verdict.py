@@ -2,8 +2,8 @@
 
 A test that failed runs once more, by itself, when everything else is over: what passes then failed because of the
 machine, and is named in the closing lines for a person to mend. A test that is in the list of known ones
-(``tests/flaky.txt``) was named before and gets no second run; and when more than ``SECOND_RUNS_MAX`` failed, it is the
-change or the machine that is broken, and none does.
+(``tests/flaky.txt``) was named before and gets no second run; nor does one that found records harmed, which no machine
+does; and when more than ``SECOND_RUNS_MAX`` failed, it is the change or the machine that is broken, and none does.
 """
 
 from collections import Counter
@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from regnum_testing.suite.outcomes import Outcomes
+from regnum_testing.suite.outcomes import FAILED, HARMED, Outcomes
 
 SECOND_RUNS_MAX: Final = 3
 """Tests that run once more in one run of the suite."""
@@ -65,7 +65,7 @@ def known(lines: Iterable[str]) -> frozenset[str]:
 
 def runs_again(parts: Sequence[Part], flaky: Collection[str]) -> list[str]:
     """Names of the tests that run once more; none when they are too many."""
-    failed = [test for part in parts if part.outcomes is not None for test in part.outcomes.failed]
+    failed = [test for test, outcome in _tests(parts).items() if outcome == "failed"]
     tests = [test for test in failed if test not in flaky and test.split("[", 1)[0] not in flaky]
     return tests if len(tests) <= SECOND_RUNS_MAX else []
 
@@ -79,11 +79,12 @@ def judge(parts: Sequence[Part], second: Part | None, *, took_s: float) -> Verdi
         took_s: the whole run.
     """
     first = _tests(parts)
-    passed_then = [] if second is None else [test for test, how in _tests([second]).items() if how == "passed"]
-    last = first | dict.fromkeys(passed_then, "passed")
-    failed = [test for test, outcome in last.items() if outcome == "failed"]
+    then = {} if second is None else _tests([second])
+    passed_then = [test for test, how in then.items() if how == "passed"]
+    last = first | {test: how for test, how in then.items() if how in {"passed", HARMED}}
+    failed = [test for test, outcome in last.items() if outcome in FAILED]
     broken = [part for part in (*parts, second) if part is not None and part.broken]
-    counts = Counter(last.values())
+    counts = Counter("failed" if outcome in FAILED else outcome for outcome in last.values())
     totals = ", ".join(f"{counts[word]} {word}" for word in ("passed", "failed", "skipped"))
     errors = f", {len(broken)} error{'s'[: len(broken) - 1]}" if broken else ""
     too_many = second is None and len(failed) > SECOND_RUNS_MAX
@@ -91,7 +92,7 @@ def judge(parts: Sequence[Part], second: Part | None, *, took_s: float) -> Verdi
         lines=(
             *([f"more than {SECOND_RUNS_MAX} tests failed: none ran a second time"] if too_many else []),
             *(f"flaky: {test}" for test in passed_then),
-            *(f"failed: {test}" for test in failed),
+            *(f"failed: {test}{' (records were harmed)' * (last[test] == HARMED)}" for test in failed),
             *(f"failed: {part.name} ({part.broken})" for part in broken),
             f"{totals}{errors} in {took_s:.0f} s",
         ),

@@ -32,7 +32,7 @@ from regnum_client.admin.acls.values import (
 from regnum_coordination import open_store
 from regnum_local.certificates import GUEST, client_files
 from regnum_local.cluster import LaunchError, LocalCluster
-from regnum_local.demo.replicas import replica_logs
+from regnum_local.demo.replicas import folders, replica_logs
 from regnum_local.demo.report import Narrator
 from regnum_local.demo.scenes import SceneError, Stage
 from regnum_local.demo.verdict import Verdict, judge, unequal_replicas
@@ -61,6 +61,8 @@ CALM_S: Final = 1.0
 """Between two processes that are replaced: what goes wrong is then its own."""
 SYNC_S: Final = 60.0
 """Within which every replica is in sync again."""
+PASSED_ON_MIN: Final = 10
+"""Changes that brokers have to have passed on: without them it is not known whether they do."""
 WORDS_S: Final = 60.0
 """Within which a process that is refused must have ended."""
 
@@ -136,6 +138,8 @@ class Found:
         counts = {name: getattr(self, name) for name in ("lost", "duplicated", "reordered", "moved", "invented")}
         counts["not processed by the group"] = self.group_missing
         found = [f"{count} records {name}" for name, count in counts.items() if count]
+        if self.passed_on < PASSED_ON_MIN:
+            found.append(f"{self.passed_on} changes were passed on by brokers, fewer than {PASSED_ON_MIN}")
         for name, lines in (
             ("record given up", self.failed),
             ("replicas differ", self.unequal_replicas),
@@ -241,7 +245,7 @@ class Upgrade:
             dial = opener(None if shown is None else WatchedFiles(shown))
             passed_on = PassedOnChanges(bootstrap, dial, self._clock)
             for task in (*(reader.task for reader in readers), watch.task, passed_on.task):
-                stack.push_async_callback(_ended, task)
+                stack.push_async_callback(ended, task)
             stack.push_async_callback(changes.abandon)
             await load.start()
             changes.start()
@@ -259,8 +263,9 @@ class Upgrade:
             logs = await read_everything(bootstrap, self._partitions, tls=tls)
             self._judge_records(load, logs)
             await self._refused(stage)
+            names = await folders(admin, [TOPIC])
         # Stopped in order: the files are what the brokers left.
-        self.found.unequal_replicas = unequal_replicas(replica_logs(self.cluster.data_dir))
+        self.found.unequal_replicas = unequal_replicas(replica_logs(self.cluster.data_dir), names)
         return self.found
 
     @property
@@ -391,9 +396,12 @@ async def _alter_protocol(admin: Admin, level: int) -> str | None:
     return outcome.message
 
 
-async def _ended(task: "asyncio.Task[None]") -> None:
+async def ended(task: "asyncio.Task[None]") -> None:
+    """End a task that goes on until then. Raises what it had ended with before."""
     task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    (error,) = await asyncio.gather(task, return_exceptions=True)
+    if error is not None and not isinstance(error, asyncio.CancelledError):
+        raise error
 
 
 FAILURES: Final = (RegnumError, SceneError, LaunchError, UpgradeFailedError)

@@ -17,7 +17,7 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -119,10 +119,16 @@ class BelowMinimum:
     """Partitions that have fewer in sync than they need, from when to when."""
 
     def __init__(self) -> None:
+        self.states = 0
+        """States that came: without one, nobody has looked."""
         self._since: Final[dict[tuple[str, int], tuple[float, int]]] = {}
 
     def state(self, topic: str, partition: int, in_sync: int, at: float) -> None:
         """So many replicas are in sync since then (seconds since 1970)."""
+        self.states += 1
+        self._set(topic, partition, in_sync, at)
+
+    def _set(self, topic: str, partition: int, in_sync: int, at: float) -> None:
         key = topic, partition
         since = self._since.get(key)
         if in_sync < MIN_INSYNC:
@@ -135,7 +141,7 @@ class BelowMinimum:
     def end(self, at: float) -> None:
         """No more states will come."""
         for topic, partition in tuple(self._since):
-            self.state(topic, partition, MIN_INSYNC, at)
+            self._set(topic, partition, MIN_INSYNC, at)
 
 
 class Load:
@@ -154,6 +160,7 @@ class Load:
         self._read_again = 0
         self._under_replicated = UNKNOWN
         self._controller = UNKNOWN
+        self._below: Final = BelowMinimum()
 
     async def run(self) -> None:
         """Until STOP exists; then read back and tell."""
@@ -165,9 +172,7 @@ class Load:
             ] + [asyncio.create_task(self._look())]
             tell("started", at=time.time(), topic=self._topic, partitions=len(self._written))
             done, _ = await asyncio.wait(writers, return_when=asyncio.FIRST_EXCEPTION)
-            for one in watchers:
-                one.cancel()
-            await asyncio.gather(*watchers, return_exceptions=True)
+            await ended(watchers)
             for one in done:
                 one.result()
         await self._read_back()
@@ -241,7 +246,7 @@ class Load:
         """Every state of a partition, from the controller's event log, also those too short to be looked at."""
         kinds = frozenset({EventKind.LEADER_ELECTED, EventKind.ISR_CHANGED, EventKind.PARTITION_OFFLINE})
         chosen = EventFilter(kinds=kinds, since_unix_ms=round(self._begun * 1000))
-        below, after = BelowMinimum(), None
+        below, after = self._below, None
         try:
             async with Admin(client_id="judge-events") as admin:
                 while True:
@@ -287,7 +292,17 @@ class Load:
             out_of_order=sum(one.out_of_order for one in logs),
             invented=sum(one.invented for one in logs),
             read_again=self._read_again,
+            states=self._below.states,
         )
+
+
+async def ended(tasks: Sequence["asyncio.Task[None]"]) -> None:
+    """End tasks that go on until then. Raises what one of them had ended with before: it has watched no more."""
+    for one in tasks:
+        one.cancel()
+    for error in await asyncio.gather(*tasks, return_exceptions=True):
+        if error is not None and not isinstance(error, asyncio.CancelledError):
+            raise error
 
 
 def number_of(value: bytes | None) -> int:

@@ -25,7 +25,7 @@ class History:
     sent: int = 0
     """Records that the producer took."""
     read: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
-    """By partition: offset and value as a consumer was given them, in that order."""
+    """By partition that a consumer follows: offset and value as it was given them, in that order."""
     leaders: dict[tuple[str, int], dict[str, str]] = field(default_factory=dict)
     """By partition and leader epoch: the brokers that led in it, each with its life that did."""
     shown: dict[str, int] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class History:
     handed: dict[str, dict[int, None]] = field(default_factory=dict)
     """By partition: offsets that a member of the group was given."""
     committed: dict[str, int] = field(default_factory=dict)
-    """By partition: the highest offset that the group was told is committed."""
+    """By partition that the group reads: the highest offset that it was told is committed."""
     admitted: list[tuple[float, float]] = field(default_factory=list)
     """Mutations of the client that has a quota: when each was asked for, and when it was answered."""
     changes: int = 0
@@ -140,6 +140,9 @@ def judged(
         found.append(f"{len(history.awaited)} records are not acknowledged, as {next(iter(history.awaited))}")
     for partition, by_broker in logs.items():
         found += _of_partition(history, partition, by_broker, assigned[partition])
+    for partition in sorted({at for at, _ in history.acknowledged} - logs.keys() - history.resized.keys()):
+        count = sum(at == partition for at, _ in history.acknowledged)
+        found.append(f"lost: {count} acknowledged records of partition {partition}, which the store does not know")
     return found
 
 
@@ -198,7 +201,8 @@ def _of_partition(history: History, partition: str, logs: Mapping[str, Log], ass
         )
     found += _of_records(history, partition, longest.records)
     found += _of_group(history, partition, longest.records, end)
-    found += _of_reader(partition, history.read.get(partition, []), dict(longest.records))
+    if (read := history.read.get(partition)) is not None:
+        found += _of_reader(partition, read, dict(longest.records))
     return found
 
 
@@ -232,7 +236,7 @@ def _of_group(history: History, partition: str, records: Sequence[tuple[int, int
     unread = [offset for offset, _ in records if offset < committed and offset not in handed]
     if unread:
         found.append(f"a group was not given {len(unread)} records of partition {partition} that it has committed")
-    if committed > end:
+    if partition in history.committed and committed != end:
         found.append(f"a group has committed {committed} of partition {partition}, which ends at {end}")
     return found
 
@@ -247,6 +251,9 @@ def _of_reader(partition: str, read: Sequence[tuple[int, int]], records: Mapping
     offsets = [offset for offset, _ in read]
     if offsets and (skipped := len(set(records) & set(range(offsets[0], offsets[-1]))) - len(set(offsets)) + 1) > 0:
         found.append(f"a consumer of partition {partition} was not given {skipped} records")
+    at, last = offsets[-1] if offsets else -1, max(records, default=-1)
+    if at < last:
+        found.append(f"a consumer of partition {partition} has come to offset {at} and not to the last one, {last}")
     return found
 
 
