@@ -46,7 +46,7 @@ async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Loc
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def store(cluster: LocalCluster) -> AsyncIterator[Store]:
     """A session of the test's own."""
-    opened = await open_store(cluster.coordination)
+    opened = await open_store(cluster.coordination, session_timeout_s=60.0)
     yield opened
     await opened.close()
 

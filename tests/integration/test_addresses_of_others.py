@@ -20,7 +20,6 @@ from regnum_testing.under_load import until
 
 pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(600)]
 
-SESSION_S = 6.0
 WRITTEN = 50
 
 
@@ -115,7 +114,7 @@ async def test_no_order_for_one_broker_is_ever_carried_out_by_another(cluster: C
     await until(all_in_sync, within_s=60.0)
 
     # Brokers that do not look: a registration of an earlier release, or by hand.
-    store = await open_store(local.coordination, session_timeout_s=SESSION_S)
+    store = await open_store(local.coordination, session_timeout_s=60.0)
     one = BrokerNode.decode((await store.get(paths.broker_id(BrokerId(1)))).data)
     await store.create(paths.broker_epoch(BrokerId(9)), b"")
     node = BrokerNode(

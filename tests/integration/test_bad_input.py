@@ -33,9 +33,9 @@ async def admin(cluster: LocalCluster) -> AsyncIterator[Admin]:
         yield opened
 
 
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
+@pytest_asyncio.fixture(loop_scope="module")
 async def controller(admin: Admin) -> "AsyncIterator[admin_pb2_grpc.AdminServiceAsyncStub]":
-    """Stub of the controller."""
+    """Stub of whoever is the controller now."""
     view = await admin.describe_cluster()
     assert view.controller is not None
     channel = open_channel(view.controller.address)
@@ -43,9 +43,9 @@ async def controller(admin: Admin) -> "AsyncIterator[admin_pb2_grpc.AdminService
     await channel.close()
 
 
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
+@pytest_asyncio.fixture(loop_scope="module")
 async def leader(admin: Admin) -> "AsyncIterator[log_pb2_grpc.LogServiceAsyncStub]":
-    """Stub of the broker that leads ``good-0``."""
+    """Stub of the broker that leads ``good-0`` now."""
     view = await admin.describe_cluster()
     topic = await admin.describe_topic(TOPIC)
     channel = open_channel(view.brokers[topic.partitions[0].leader].address)

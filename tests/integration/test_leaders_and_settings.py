@@ -135,3 +135,5 @@ async def test_a_controller_that_is_asked_to_resign_makes_way_and_nobody_loses_a
         brokers = await admin.describe_brokers()
         assert [(one.id, one.live) for one in brokers] == [(1, True), (2, True), (3, True)]
         assert brokers[0].leaders == 1
+        log = (await read_everything(cluster.bootstrap, [TopicPartition("t", 0)]))[TopicPartition("t", 0)]
+        assert [number for _, number in log] == list(range(200))

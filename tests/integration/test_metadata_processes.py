@@ -148,7 +148,7 @@ async def test_metadata_process_and_leader_killed_together(cluster: LocalCluster
 
 
 async def test_a_paused_metadata_process_is_replaced_and_does_no_harm_when_it_wakes(cluster: LocalCluster) -> None:
-    """Frozen, it refuses nothing: its session tells, after 6 s."""
+    """Frozen, it refuses nothing: the end of its session tells."""
     async with under_load(cluster, "paused") as running:
         cluster.pause("metadata-1")
         async with Admin(cluster.bootstrap) as admin:

@@ -46,7 +46,7 @@ async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Loc
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def store(cluster: LocalCluster) -> AsyncIterator[Store]:
     """A session of the tests' own."""
-    opened = await open_store(cluster.coordination)
+    opened = await open_store(cluster.coordination, session_timeout_s=60.0)
     yield opened
     await opened.close()
 
@@ -58,9 +58,9 @@ async def admin(cluster: LocalCluster) -> AsyncIterator[Admin]:
         yield opened
 
 
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
+@pytest_asyncio.fixture(loop_scope="module")
 async def controller(admin: Admin) -> "AsyncIterator[admin_pb2_grpc.AdminServiceAsyncStub]":
-    """Stub of the controller."""
+    """Stub of whoever is the controller now."""
     view = await admin.describe_cluster()
     assert view.controller is not None
     channel = open_channel(view.controller.address)

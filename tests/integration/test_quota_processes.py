@@ -47,6 +47,8 @@ class Process:
             *("--internal-listen", str(self.address)),
         ]
         self._process: subprocess.Popen[bytes] | None = None
+        self.refused: int | None = None
+        """Code of the last refusal."""
 
     def start(self) -> None:
         with (self._folder / f"quota-{self.id}.log").open("ab") as log:
@@ -56,6 +58,10 @@ class Process:
         """The last that it said."""
         path = self._folder / f"quota-{self.id}.log"
         return path.read_text(encoding="utf-8")[-4_000:] if path.exists() else ""
+
+    def check_that_it_runs(self) -> None:
+        assert self._process is not None
+        assert self._process.poll() is None, self.log()
 
     def send(self, signum: signal.Signals) -> None:
         assert self._process is not None
@@ -80,17 +86,23 @@ class Process:
             stub = quota_pb2_grpc.QuotaServiceStub(channel)
             return await stub.Admit(quota_pb2.AdmitRequest(admissions=[admission], **other), timeout=3.0)
         except grpc.aio.AioRpcError as error:
-            refused = from_rpc_error(error).code
+            self.refused = from_rpc_error(error).code
         finally:
             await channel.close()
-        assert refused in {
+        assert self.refused in {
             errors_pb2.ERROR_CODE_NOT_COORDINATOR,
             errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE,
             errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT,
         }
         return None
 
+    async def stands_by(self) -> bool:
+        """Whether it says itself that it decides nothing."""
+        self.check_that_it_runs()
+        return await self.admit(1) is None and self.refused == errors_pb2.ERROR_CODE_NOT_COORDINATOR
+
     async def decides(self) -> bool:
+        self.check_that_it_runs()
         return await self.admit() is not None
 
 
@@ -106,7 +118,7 @@ def coordination(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str
 
 @pytest.fixture
 async def store(coordination: str) -> AsyncIterator[Store]:
-    store = await open_store(coordination, session_timeout_s=SESSION_S, operation_timeout_s=5.0)
+    store = await open_store(coordination, session_timeout_s=LONG_SESSION_S, operation_timeout_s=5.0)
     await ensure_folders(store, quotas.FOLDERS, SystemClock())
     yield store
     await store.close()
@@ -132,6 +144,7 @@ async def start_both(pair: tuple[Process, Process], store: Store) -> None:
     two.start()
 
     async def registered() -> bool:
+        two.check_that_it_runs()
         return await store.exists(quotas.quota_id_path(2)) is not None
 
     await eventually(registered, what="the second process is registered")
@@ -169,6 +182,7 @@ async def test_kill_9_moves_the_seat_at_once_and_the_tokens_with_it(
 
     await eventually(back, what="the first process is back")
     assert not await one.decides()
+    await eventually(one.stands_by, what="the first process stands by")
     # And the only one that is left starts with nothing where nobody knows better (safety rule S21).
     two.end(signal.SIGTERM)
     await eventually(one.decides, what="the first process decides again")
@@ -190,6 +204,7 @@ async def test_a_paused_process_judges_nothing_when_it_wakes_after_its_session(
         one.send(signal.SIGCONT)
     answers = [await one.admit(1) for _ in range(5)]
     assert answers == [None] * 5
+    await eventually(one.stands_by, what="the first process stands by")
     assert QuotaProcessNode.decode((await store.get(QUOTA_ACTIVE)).data).id == 2
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from regnum_client import Admin, Producer
 from regnum_coordination.opening import open_store
-from regnum_coordination.port import Store
+from regnum_coordination.port import Node, Store
 from regnum_local.cluster import LocalCluster, ProcessState
 from regnum_local.plan import Role
 from regnum_model import paths
@@ -38,37 +38,48 @@ class IsrWatch:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self.current: dict[tuple[str, int], tuple[int, ...]] = {}
         self.seen: list[tuple[tuple[str, int], tuple[int, ...]]] = []
 
     @property
     def below(self) -> list[tuple[tuple[str, int], tuple[int, ...]]]:
         return [one for one in self.seen if len(one[1]) < MIN_INSYNC]
 
-    async def follow(self, partition: tuple[str, int]) -> None:
-        async with aclosing(self._store.watch_node(paths.leader_and_isr(*partition))) as states:
-            async for node in states:
-                assert node is not None
-                isr = tuple(LeaderAndIsr.decode(node.data).isr)
-                self.current[partition] = isr
-                self.seen.append((partition, isr))
+    async def follow(self) -> None:
+        """Never returns. Of a tree, since the watch of a node merges what changes fast."""
+        revision = 0
+        async with aclosing(self._store.read_tree(paths.TOPICS)) as pages:
+            async for page in pages:
+                revision = page.revision
+                self._take(page.nodes)
+        async with aclosing(self._store.watch_tree(paths.TOPICS, after_revision=revision)) as changes:
+            async for change in changes:
+                self._take(change.changed)
+
+    def _take(self, nodes: Mapping[str, Node | None]) -> None:
+        for partition in FOLLOWED:
+            node = nodes.get(paths.leader_and_isr(*partition))
+            if node is not None:
+                self.seen.append((partition, tuple(LeaderAndIsr.decode(node.data).isr)))
 
     async def everywhere(self, broker: int) -> bool:
-        return len(self.current) == len(FOLLOWED) and all(broker in isr for isr in self.current.values())
+        """Whether it is in every in-sync set now: what is followed may be a moment behind."""
+        nodes = await self._store.get_many([paths.leader_and_isr(*one) for one in FOLLOWED], current=True)
+        return all(node is not None and broker in LeaderAndIsr.decode(node.data).isr for node in nodes)
 
 
 @asynccontextmanager
 async def watched(cluster: LocalCluster) -> AsyncIterator[IsrWatch]:
-    store = await open_store(cluster.coordination)
+    store = await open_store(cluster.coordination, session_timeout_s=60.0)
     watch = IsrWatch(store)
-    following = [asyncio.ensure_future(watch.follow(partition)) for partition in FOLLOWED]
+    following = asyncio.create_task(watch.follow())
     try:
         yield watch
     finally:
-        for task in following:
-            task.cancel()
-        await asyncio.gather(*following, return_exceptions=True)
+        blind = following.done()
+        following.cancel()
+        (why,) = await asyncio.gather(following, return_exceptions=True)
         await store.close()
+    assert not blind, why
 
 
 def running(cluster: LocalCluster, broker: int) -> int | None:

@@ -85,7 +85,7 @@ async def test_the_leader_of_the_store_dies_and_a_leading_broker_with_it(
             LocalCluster(tmp_path / "data", coordination=nodes.url) as cluster,
             under_load(cluster, "both-die") as running,
         ):
-            store = await open_store(nodes.url)
+            store = await open_store(nodes.url, session_timeout_s=60.0)
             try:
                 before = await owners(store)
                 assert len(before) == 8

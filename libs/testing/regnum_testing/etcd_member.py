@@ -76,6 +76,10 @@ class EtcdMember:
         """Answer nothing from now on that the log has to carry."""
         self._works.clear()
 
+    def go_on(self) -> None:
+        """Answer again, what came meanwhile too."""
+        self._works.set()
+
     def change(self, key: bytes) -> None:
         """Tell a watch, whichever there is, that somebody put a key."""
         self._changes.put_nowait(key)
@@ -102,6 +106,7 @@ class EtcdMember:
         return answer
 
     async def _put(self, _request: Any, context: Any) -> Any:
+        await self._works.wait()
         if self.ends_leases:
             await context.abort(grpc.StatusCode.NOT_FOUND, "etcdserver: requested lease not found")
         return rpc_pb2.PutResponse()
@@ -115,7 +120,7 @@ class EtcdMember:
     async def _keep_alive(self, requests: AsyncIterator[Any], _context: Any) -> AsyncIterator[Any]:
         async for request in requests:
             self.keep_alives += 1
-            yield rpc_pb2.LeaseKeepAliveResponse(ID=request.ID, TTL=60)
+            yield rpc_pb2.LeaseKeepAliveResponse(ID=request.ID, TTL=0 if self.ends_leases else 60)
 
     async def _watch(self, requests: AsyncIterator[Any], _context: Any) -> AsyncIterator[Any]:
         async for _ in requests:

@@ -170,7 +170,7 @@ async def failpoint_cluster(
         make_command=partial(_with_failpoints, roles),
     )
     async with cluster:
-        store = await open_store(cluster.coordination)
+        store = await open_store(cluster.coordination, session_timeout_s=60.0)
         try:
             yield FailpointCluster(cluster, store)
         finally:

@@ -1,5 +1,6 @@
 """Opening a session with etcd, with a member in this process."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from regnum_coordination.port import SessionState
 from regnum_testing.etcd_member import EtcdMember
 from regnum_testing.ports import unused_port
 from regnum_testing.tls_cases import Certificates, Leaf
-from regnum_testing.waiting import until
+from regnum_testing.waiting import DEADLINE_S, until, within
 
 
 @pytest.fixture
@@ -30,6 +31,40 @@ async def test_a_lease_that_ends_before_it_is_used_is_a_session_that_did_not_com
     store = await open_store(url)
     assert store.session_state is SessionState.CONNECTED
     await store.close()
+
+
+def tasks_of_sessions() -> list[str]:
+    return [task.get_name() for task in asyncio.all_tasks() if task.get_name().startswith("etcd ")]
+
+
+async def test_a_session_is_kept_alive_while_its_key_is_put(member: EtcdMember) -> None:
+    """Where grant and put took 0.8 of the session's time, each was over before its first use, the next one likewise."""
+    member.hang()
+    opening = asyncio.ensure_future(open_store(f"etcd://{member.target}/regnum"))
+    await until(lambda: member.keep_alives > 0 or opening.done())
+    assert member.keep_alives > 0
+    member.go_on()
+    store = await opening
+    assert store.session_state is SessionState.CONNECTED
+    await store.close()
+
+
+async def test_a_session_that_did_not_come_about_is_kept_alive_no_more(member: EtcdMember) -> None:
+    member.hang()
+    opening = asyncio.ensure_future(open_store(f"etcd://{member.target}/regnum"))
+    await until(lambda: member.keep_alives > 0 or opening.done())
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    assert tasks_of_sessions() == []
+
+
+async def test_a_session_that_ends_while_its_key_is_put_is_not_waited_for(member: EtcdMember) -> None:
+    member.hang()
+    member.ends_leases = True
+    with pytest.raises(ConnectionLoss, match="open another"):
+        await within(open_store(f"etcd://{member.target}/regnum", operation_timeout_s=DEADLINE_S * 2))
+    assert tasks_of_sessions() == []
 
 
 def shown(leaf: Leaf) -> grpc.ServerCredentials:

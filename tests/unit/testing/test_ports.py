@@ -1,6 +1,9 @@
 """Ports for servers of tests."""
 
+import os
 import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -33,6 +36,25 @@ def test_two_processes_have_no_port_in_common(slices: Callable[[], PortSlice]) -
     """One of five thousand servers in a run found its port taken by a process that had chosen it at the same moment."""
     one, other = slices(), slices()
     assert not {one.next() for _ in range(SLICE)} & {other.next() for _ in range(SLICE)}
+
+
+def test_two_runs_whose_temporary_files_lie_elsewhere_have_no_port_in_common(tmp_path: Path) -> None:
+    """The suite's own lie in memory, those of a test that is run beside it on the disk."""
+    script = "from regnum_testing.ports import unused_port; print(unused_port(), flush=True); input()"
+    first: list[int] = []
+    with ExitStack() as stack:
+        for name in ("disk", "memory"):
+            (tmp_path / name).mkdir()
+            environ = {**os.environ, "TMPDIR": str(tmp_path / name)}
+            command = [sys.executable, "-P", "-c", script]
+            run = stack.enter_context(
+                subprocess.Popen(command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            )
+            # Its locks are held until it ends, at the end of its input.
+            stack.callback(run.communicate, "\n")
+            assert run.stdout is not None
+            first.append(int(run.stdout.readline()))
+    assert abs(first[0] - first[1]) >= SLICE
 
 
 def test_they_lie_below_those_that_local_clusters_choose(slices: Callable[[], PortSlice]) -> None:

@@ -49,17 +49,21 @@ async def open_url(url: str, *, session_timeout_s: float, operation_timeout_s: f
     tokens = TokenSource(channels, address.credentials, timeout_s=operation_timeout_s)
     rpc = EtcdRpc(channels, timeout_s=operation_timeout_s, tokens=tokens)
     keys = Keys(address.prefix)
+    session: LeaseSession | None = None
     try:
         patience_s = operation_timeout_s * len(channels)
         granted_at_s, lease = await _grant(client, tokens, math.ceil(session_timeout_s), patience_s, address)
         key = keys.session(lease.id)
         session = LeaseSession(rpc, key=key, lease_id=lease.id, ttl_s=lease.ttl, granted_at_s=granted_at_s)
-        await _put(rpc, rpc_pb2.PutRequest(key=key, lease=lease.id), patience_s)
+        # Its time runs since the grant: where calls take long it would be over before the key is there, every time.
+        session.start()
+        await _put(rpc, session, rpc_pb2.PutRequest(key=key, lease=lease.id), patience_s)
     except (CoordinationError, asyncio.CancelledError):
+        if session is not None:
+            await session.stop()
         await rpc.close()
         client.close()
         raise
-    session.start()
     return EtcdStore(client, rpc, keys, session, max_txn_ops=address.max_txn_ops)
 
 
@@ -164,20 +168,20 @@ async def _grant(
         await asyncio.sleep(0.1)
 
 
-async def _put(rpc: EtcdRpc, request: Any, patience_s: float) -> None:
+async def _put(rpc: EtcdRpc, session: LeaseSession, request: Any, patience_s: float) -> None:
     """Put the session's key, which nobody else writes, so that it may be put again; some members may be away.
 
-    A lease that has ended by then is a session that did not come about: ConnectionLoss, as any other reason for that.
+    A session that is over by then is a session that did not come about: ConnectionLoss, as any other reason for that.
     """
     loop = asyncio.get_running_loop()
     give_up_s = loop.time() + patience_s
     while True:
         try:
-            await rpc.put(request)
+            await session.feed.unless_lost(rpc.put(request))
         except NoAuth:
             raise
         except SessionExpired:
-            raise ConnectionLoss("etcd ended the lease of the new session before it was used; open another") from None
+            raise ConnectionLoss("the new session was over before it was used; open another") from None
         except ConnectionLoss:
             if loop.time() >= give_up_s:
                 raise
