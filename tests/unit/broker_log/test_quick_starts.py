@@ -253,7 +253,7 @@ def test_damaged_logs_among_many_are_offline_and_the_others_are_not(tmp_path: Pa
     assert set(place.now.offline) == {key(number) for number in damaged}
     assert set(place.now.replicas) == {key(number) for number in range(40) if number not in damaged}
     assert said == [(done, 40) for done in range(1, 41)], "it is told how far it is, offline ones included"
-    assert all("delete the replica's folder" in str(error) for error in place.now.offline.values())
+    assert all("have this one copied again" in str(error) for error in place.now.offline.values())
     place.kill()
 
 

@@ -24,8 +24,8 @@ from regnum_broker.log.replica.swapping import CleanedSegment
 from regnum_broker.storage import Storage
 
 _COPY_ANEW: Final = (
-    "its files are damaged here: while another replica is in sync, stop this broker and delete the replica's folder,"
-    " and it is copied anew"
+    "its files are damaged here: while another replica is in sync, have this one copied again: `regnum partitions"
+    " reassign` to the others, and back"
 )
 _MORE_MEMORY: Final = "give the cleaner more memory (--log-cleaner-dedupe-buffer-bytes), and start the broker anew"
 

@@ -64,8 +64,8 @@ class CorruptLogError(StorageError):
 
     def __init__(self, key: PartitionKey, reason: str) -> None:
         super().__init__(
-            f"replica {key.topic_id}-{key.partition} is corrupt: {reason}; delete the replica's folder while the"
-            " broker is stopped, and it is copied anew from its leader"
+            f"replica {key.topic_id}-{key.partition} is corrupt: {reason}; where another replica is complete,"
+            " have this one copied again: `regnum partitions reassign` to the others, and back"
         )
         self.key = key
         """Which replica."""
