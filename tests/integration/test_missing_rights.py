@@ -191,7 +191,7 @@ async def _lose_and_get_back(stage: Stage, producer: Producer) -> None:
         async def told() -> bool:
             return any(stage.rights.words in one for one in await stage.problems())
 
-        await until(told, within_s=10.0)
+        await until(told)
         assert stage.rights.words in await stage.create("during")
         await write()
         await stage.cluster.kill("broker-1")
@@ -230,7 +230,7 @@ async def test_a_closed_node_holds_up_no_other(stage: Stage) -> None:
         async def told() -> bool:
             return any("refuses the controller a part of the tree" in one for one in await stage.problems())
 
-        await until(told, within_s=10.0)
+        await until(told)
         assert await stage.create("beside", [id for id in (1, 2, 3) if id != leader]) == ""
     finally:
         await asyncio.to_thread(stage.rights.give)

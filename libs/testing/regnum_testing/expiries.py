@@ -45,8 +45,8 @@ from regnum_testing.session_ends import end_session
 from regnum_testing.under_load import LoadedCluster, under_load
 from regnum_testing.waiting import eventually
 
-SESSION_TIMEOUT_S: Final = 5.0
-"""The shortest that a store of several nodes allows (safety rule S8)."""
+SESSION_TIMEOUT_S: Final = 20.0
+"""Outlasts a process that gets no processor for some seconds: only sessions that are ended from outside are to end."""
 BACK_WITHIN_S: Final = SESSION_TIMEOUT_S + 2.0
 """Seconds from the end of a session until its owner must be there again."""
 CLOCK: Final = SystemClock()
@@ -72,7 +72,7 @@ class Expiry:
 
 
 def make_cluster(data_dir: Path, coordination: str) -> LocalCluster:
-    """A cluster of usual size with short sessions."""
+    """A cluster of usual size."""
     session = ("--session-timeout-s", f"{SESSION_TIMEOUT_S:g}")
     services = [role for role in Role if role not in STORES]
     return LocalCluster(
@@ -186,7 +186,7 @@ async def expire_in_a_row(
     report: Callable[[Expiry], None] = lambda _expiry: None,
 ) -> tuple[list[Expiry], Verdict]:
     """End that many sessions of a loaded cluster; returns what happened once everybody is back, and the verdict."""
-    observer = await open_store(cluster.coordination)
+    observer = await open_store(cluster.coordination, session_timeout_s=60.0)
     try:
         campaign = Campaign(observer=observer, cluster=cluster, rng=rng)
         expiries = []
