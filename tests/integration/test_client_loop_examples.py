@@ -20,11 +20,15 @@ pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(300
 
 EXAMPLES: Final = Path(__file__).parents[2] / "examples"
 COMMANDS: Final = {
-    "node": ("node/node_modules", "exec node node/client.js"),
-    "go": ("go/client", "cd go; exec ./client"),
-    "java": ("java/target/dependency", "exec java -cp 'java/target/classes:java/target/dependency/*' Client"),
+    "node": ("node/node_modules", "npm install", "exec node node/client.js"),
+    "go": ("go/client", "go build -o client .", "cd go; exec ./client"),
+    "java": (
+        "java/target/dependency",
+        "mvn package",
+        "exec java -cp 'java/target/classes:java/target/dependency/*' Client",
+    ),
 }
-"""What each needs that is no part of the set-up, and how it is started from the folder of the examples."""
+"""What each needs that is no part of the set-up, what makes it, how it is started from the folder of the examples."""
 RECORDS: Final = 100
 PADDING: Final = b"k" * 65536
 """Key of each record where answers are to be large: a hundred of them are more than gRPC's 4 MiB."""
@@ -134,9 +138,9 @@ class Brokers:
 
     async def run(self, language: str, topic: str = "numbers") -> tuple[int, str]:
         """Exit status and all that it printed."""
-        needed, command = COMMANDS[language]
+        needed, made, command = COMMANDS[language]
         if not (EXAMPLES / needed).exists():
-            pytest.skip(f"what examples/{language} needs has not been made")
+            pytest.skip(f"{made} in examples/{language} comes first")
         process = await asyncio.create_subprocess_shell(
             f"{command} {self.bootstrap} {topic} {RECORDS}",
             cwd=EXAMPLES,

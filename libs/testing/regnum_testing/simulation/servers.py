@@ -313,7 +313,7 @@ class SimulatedServer(grpc.aio.Server):
         timeout: float | None = None,  # noqa: ASYNC109 - gRPC's own
     ) -> bool:
         """Asked for by nothing here."""
-        raise NotImplementedError
+        raise NotImplementedError("simulated servers end by stop(), and nobody waits for them")
 
     def opened(
         self,
