@@ -293,7 +293,7 @@ class PartitionRecoveries:
         before: list[Written | Refused] = []
         async for part in slices(groups[:-1], PARTITIONS_PER_STEP):
             before += await self._context.store.write_batch(part)
-        (outcome,) = await self._context.store.write_batch(groups[-1:])
+        (outcome,) = await self._context.store.write_guards(groups[-1:])
         # Without the guard none of them counts.
         return (*before, outcome) if isinstance(outcome, Written) else [outcome] * len(writes)
 

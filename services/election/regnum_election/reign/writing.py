@@ -10,6 +10,7 @@ from functools import partial
 from typing import Final, Protocol, TypeVar, assert_never
 
 from regnum_coordination.errors import (
+    BadVersion,
     Compacted,
     ConnectionLoss,
     InvalidRequest,
@@ -20,6 +21,7 @@ from regnum_coordination.errors import (
 )
 from regnum_coordination.paths import check_path
 from regnum_coordination.port import (
+    Check,
     Expired,
     Fenced,
     Group,
@@ -29,12 +31,14 @@ from regnum_coordination.port import (
     Outcome,
     Refused,
     SessionState,
+    Set,
     Store,
     TreePage,
     Unknown,
     Written,
 )
 from regnum_coordination.recipes.resolve import Resolver
+from regnum_model import paths
 from regnum_service.clock import Clock
 from regnum_telemetry import conventions, tracing
 
@@ -96,6 +100,8 @@ class FencedStore:
         self._resolver = Resolver(store, clock, takes_writes=self._takes_writes)
         self._unread: dict[object, str] = {}
         self._unwritten: dict[str, tuple[float, str]] = {}
+        self._guards_version: int | None = None
+        """What attempts to create guards check; None: none was made that may still happen."""
 
     @property
     def closed(self) -> str:
@@ -129,16 +135,41 @@ class FencedStore:
             span.set({conventions.WRITES_REFUSED: sum(isinstance(outcome, Refused) for outcome in outcomes)})
         return tuple(outcomes)
 
+    async def write_guards(self, groups: Sequence[Group]) -> tuple[Written | Refused, ...]:
+        """As ``write_batch``, for groups that create guards of topics: none happens after ``outdate_guards``.
+
+        Every other write of a topic checks the topic's guard, and one that comes late finds that gone with the topic.
+        The one that makes the guard checks the version of the folder of guards instead (safety rules S1 and S14).
+        """
+        outcomes: dict[int, Written | Refused] = {}
+        while missing := [i for i in range(len(groups)) if i not in outcomes]:
+            if self._guards_version is None:
+                folder = (await self.read_many((paths.TOPIC_IDS,))).get(paths.TOPIC_IDS)
+                # Where somebody has removed it, no guard can be made.
+                self._guards_version = 0 if folder is None else folder.stat.version
+            check = Check(paths.TOPIC_IDS, self._guards_version)
+            for i, outcome in zip(missing, await self.write_batch([(check, *groups[i]) for i in missing]), strict=True):
+                match outcome:
+                    case Refused(error=BadVersion(path=paths.TOPIC_IDS)):
+                        # A person has written the folder: its version is read again.
+                        self._guards_version = None
+                    case Written(results=results):
+                        outcomes[i] = Written(results[1:])
+                    case Refused():
+                        outcomes[i] = outcome
+        return tuple(outcomes[i] for i in range(len(groups)))
+
+    async def outdate_guards(self) -> None:
+        """Have no attempt to create a guard happen any more that has not happened yet; to be called between them."""
+        if self._guards_version is None:
+            return
+        # Whatever refuses this has moved the folder on, or removed it.
+        await self.write_batch([(Set(paths.TOPIC_IDS, b"", self._guards_version),)])
+        self._guards_version = None
+
     async def multi(self, operations: Sequence[Operation]) -> tuple[OperationResult, ...]:
         """All operations or none; raises what refuses them."""
-        (outcome,) = await self.write_batch([tuple(operations)])
-        match outcome:
-            case Written(results=results):
-                return results
-            case Refused(error=error):
-                raise error
-            case _:
-                assert_never(outcome)
+        return results_of(*await self.write_batch([tuple(operations)]))
 
     async def read_many(self, wanted: Sequence[str]) -> dict[str, Node]:
         """The nodes that exist, as of now, by path. A path that no store has is one where nothing is."""
@@ -243,6 +274,17 @@ class FencedStore:
         if self._store.session_state is SessionState.LOST:
             raise DeposedError("the session is over")
         await self._clock.sleep(REPEAT_INTERVAL_S)
+
+
+def results_of(outcome: Written | Refused) -> tuple[OperationResult, ...]:
+    """The results of a group that was written; raises what refused it."""
+    match outcome:
+        case Written(results=results):
+            return results
+        case Refused(error=error):
+            raise error
+        case _:
+            assert_never(outcome)
 
 
 def is_path(path: str) -> bool:

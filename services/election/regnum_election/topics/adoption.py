@@ -30,7 +30,7 @@ from regnum_election.decisions.topic_nodes import (
 )
 from regnum_election.history.events import BY_HAND
 from regnum_election.reign.beside import Beside
-from regnum_election.reign.writing import NotTaken
+from regnum_election.reign.writing import NotTaken, results_of
 from regnum_election.state.accepted import note_edits
 from regnum_election.state.context import ControllerContext
 from regnum_election.state.partition_writes import change
@@ -291,7 +291,8 @@ class TopicAdopter:
             operations.append(Create(paths.topic_id(verdict.topic_id), _guard(name, verdict.node).encode()))
         if operations:
             try:
-                results = await self._context.store.multi(operations)
+                write = self._context.store.write_guards if verdict.make_guard else self._context.store.write_batch
+                results = results_of(*await write([tuple(operations)]))
             except NotTaken as error:
                 self._report(name, f"it cannot be written back with what is added to it ({error}); make it smaller")
                 return None

@@ -175,7 +175,7 @@ async def _write_topics(
         )
     written: dict[TopicId, TopicNode] = {}
     added: list[tuple[Topic, dict[int, Partition]]] = []
-    for (i, plan), outcome in zip(plans.items(), await context.store.write_batch(groups), strict=True):
+    for (i, plan), outcome in zip(plans.items(), await context.store.write_guards(groups), strict=True):
         match outcome:
             case Written(results=results):
                 added.append(_picture_of(plan.name, nodes[i], results[0].stat))

@@ -194,6 +194,7 @@ class TopicDeleter:
         context = self._context
         begun = [await self._planned(id, mutation, brokers) for id, mutation in topics.items()]
         groups = [record_of_removed(one) if removed else record_of(one) for one in begun]
+        await context.store.outdate_guards()
         refused: dict[TopicId, Rejection] = {}
         for one, outcome in zip(begun, await context.store.write_batch(groups), strict=True):
             match outcome:
