@@ -29,6 +29,8 @@ SIX = KnownLives(tree=None, confirmed=life(6))
         (SIX, found(6), None, Fit.FITS),
         (KnownLives(confirmed=life(6), proposed=(life(7, "next"),)), found(6), None, Fit.FITS),
         (KnownLives(confirmed=life(6), proposed=(life(7, "next"),)), found(7, "next"), None, Fit.FITS),
+        (KnownLives(proposed=(life(7),)), found(7), "restored", Fit.FITS),
+        (KnownLives(confirmed=life(6), proposed=(life(9),)), found(9), "restored", Fit.FITS),
         (SIX, None, "restored", Fit.RESTORED),
         (KnownLives(tree="first", confirmed=life(6)), None, "second", Fit.RESTORED),
         (SIX, None, None, Fit.FORGOTTEN),

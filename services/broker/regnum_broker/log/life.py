@@ -165,9 +165,8 @@ def judge(known: KnownLives | None, found: LifeNode | None, *, tree: str | None,
     if known is None or found.directory != directory:
         is_new = confirmed is None and found.directory != directory
         return Fit.DIRECTORY_BEHIND if is_new else Fit.UNKNOWN
-    if known.tree != tree:
-        return Fit.STORE_BEHIND
-    if found.life == confirmed or found.life in known.proposed:
+    # What is proposed is proposed to the present tree, whichever tree the directory confirmed last.
+    if found.life in known.proposed or (found.life == confirmed and known.tree == tree):
         return Fit.FITS
-    ahead = confirmed is None or found.life.count > confirmed.count
+    ahead = known.tree == tree and (confirmed is None or found.life.count > confirmed.count)
     return Fit.DIRECTORY_BEHIND if ahead else Fit.STORE_BEHIND
