@@ -10,6 +10,7 @@ from pathlib import Path
 import grpc
 import pytest
 from regnum.replication.v1 import control_pb2
+from regnum_broker.log.errors import DirectoryFailedError
 from regnum_broker.log.life import KnownLives
 from regnum_model import paths
 from regnum_model.ids import BrokerId
@@ -86,6 +87,7 @@ async def test_t8_a_directory_that_was_put_back_is_another_log(world: BrokerWorl
     await world.start(1)
     renewed = await log_id(world)
     assert renewed != log
+    assert await fits(world), "the store is the newer one of the two"
     await world.stop(1)
     await world.start(1)
     assert await log_id(world) == renewed
@@ -101,6 +103,26 @@ async def test_a_directory_from_before_lives_beside_a_store_that_knows_one_is_an
     (tmp_path / "broker-1" / "life").unlink()
     await world.start(1)
     assert await log_id(world) != log
+    assert not await fits(world)
+
+
+async def test_a_new_disk_is_another_log_and_one_that_comes_back_after_it_deletes_no_stray(
+    world: BrokerWorld, tmp_path: Path
+) -> None:
+    await world.start(1)
+    log = await log_id(world)
+    await world.stop(1)
+    (tmp_path / "broker-1").rename(tmp_path / "former")
+    await world.start(1)
+    renewed = await log_id(world)
+    assert renewed != log
+    assert await fits(world), "a disk that is new holds nothing that a later store knew"
+    await world.stop(1)
+    shutil.rmtree(tmp_path / "broker-1")
+    (tmp_path / "former").rename(tmp_path / "broker-1")
+    await world.start(1)
+    assert await log_id(world) not in {log, renewed}
+    assert not await fits(world), "the store may be from when the other disk was in"
 
 
 async def test_the_first_start_with_lives_keeps_the_log(world: BrokerWorld, tmp_path: Path) -> None:
@@ -271,6 +293,25 @@ async def test_a_tree_from_before_a_restore_is_one_that_went_back(world: BrokerW
     assert await went_back(world) is not None
 
 
+async def test_a_new_disk_that_is_cut_off_at_its_registration_after_a_restore_proves_nothing(
+    world: BrokerWorld, tmp_path: Path
+) -> None:
+    """1 the tree was restored. 2 the disk is a new one. 3 the store takes its first life, and the broker is killed."""
+    await world.store.create(paths.TREE_ID, b"restored", make_parents=True)
+    await world.start(1)
+    former = await life(world)
+    await world.stop(1)
+    shutil.rmtree(tmp_path / "broker-1")
+    await world.start(1)
+    log, taken = await log_id(world), await life(world)
+    await world.stop(1)
+    proposed = KnownLives().proposing(taken.life, found=former.life, tree="restored", fits=False)
+    (tmp_path / "broker-1" / "life").write_bytes(proposed.encode())
+    await world.start(1)
+    assert await went_back(world) is None
+    assert await log_id(world) == log
+
+
 async def test_a_process_with_a_copy_of_the_directory_is_found(world: BrokerWorld, tmp_path: Path) -> None:
     """1 runs. 2 its volume is cloned, and a broker of its id is started with the clone. 3 the first one finds it."""
     await world.start(1)
@@ -310,12 +351,18 @@ async def test_a_disk_that_cannot_note_that_it_failed_is_another_log(
 
     await eventually(failed, what="the broker at its end")
     del world.brokers[ME], world.disks[1]
+    assert running.broker.lives is not None
+    await running.broker.lives.end()
+    with pytest.raises(DirectoryFailedError):
+        # And not that another process has a copy: what the store has is its own.
+        await running.broker.lives.propose()
     await within(running.supervisor.unwind())
-    assert await world.store.exists(paths.broker_life(ME)) is None
+    assert (await life(world)).life.count == 2
     shutil.rmtree(tmp_path / "broker-1")
     shutil.copytree(tmp_path / "device", tmp_path / "broker-1")
     await world.start(1)
     assert await log_id(world) != log
+    assert await fits(world), "the store is the newer one of the two"
 
 
 async def test_a_life_that_nobody_can_read_proves_nothing(world: BrokerWorld) -> None:
@@ -326,6 +373,7 @@ async def test_a_life_that_nobody_can_read_proves_nothing(world: BrokerWorld) ->
     await world.start(1)
     assert await log_id(world) != log
     assert (await life(world)).life.count == 2
+    assert not await fits(world)
 
 
 async def test_a_registration_with_a_lost_answer_is_no_sign_of_anything(world: BrokerWorld, tmp_path: Path) -> None:

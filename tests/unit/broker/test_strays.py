@@ -1,6 +1,8 @@
 """Replicas that were reassigned to others: when their files go, and when never (safety rule S13, third clause)."""
 
-from collections.abc import AsyncIterator
+import errno
+import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +20,8 @@ from regnum_model.reassignment import Reassignment
 from regnum_service.clock import SystemClock
 from regnum_testing.batches import batch_of
 from regnum_testing.broker_world import TOPIC_ID, BrokerWorld
-from regnum_testing.waiting import DEADLINE_S, eventually
+from regnum_testing.disk import FaultyDisk
+from regnum_testing.waiting import DEADLINE_S, eventually, within
 
 GRACE_S = 1.0
 KEY = PartitionKey(TOPIC_ID, 0)
@@ -84,6 +87,43 @@ async def test_a_replica_that_was_reassigned_goes_with_the_order(world: BrokerWo
     assert await stop(world) == errors_pb2.ERROR_CODE_NONE
     assert not has_replica(world, 1)
     assert has_replica(world, 2)
+
+
+async def fail_disk(world: BrokerWorld) -> None:
+    """Broker 1 appends to a disk that fails, ends, and starts on the same one, which works again."""
+    await world.stop(1)
+    disk = world.disks[1] = FaultyDisk()
+    await world.start(1)
+    await world.elect(1, [1], epoch=1)
+    disk.fail_writes = errno.EIO
+    assert (await world.produce(1, batch_of(b"lost"))).error_code != errors_pb2.ERROR_CODE_NONE
+    running = world.brokers[ONE]
+
+    async def failed() -> bool:
+        return running.supervisor.failure is not None
+
+    await eventually(failed, what="the broker at its end")
+    del world.brokers[ONE], world.disks[1]
+    await within(running.supervisor.unwind())
+    await world.start(1)
+
+
+async def replace_disk(world: BrokerWorld) -> None:
+    """Broker 1 starts on an empty one."""
+    await world.stop(1)
+    shutil.rmtree(world.root / "broker-1")
+    await world.start(1)
+
+
+@pytest.mark.parametrize("happens", [fail_disk, replace_disk])
+async def test_a_replica_that_was_reassigned_goes_also_where_a_disk_failed_or_is_new(
+    world: BrokerWorld, happens: Callable[[BrokerWorld], Awaitable[None]]
+) -> None:
+    await happens(world)
+    await world.elect(1, [1], replicas=[1, 2], epoch=2)
+    await move_away(world, epoch=3)
+    assert await stop(world, leader_epoch=3) == errors_pb2.ERROR_CODE_NONE
+    assert not has_replica(world, 1)
 
 
 async def test_an_order_that_comes_late_does_nothing_to_a_replica_that_has_come_back(world: BrokerWorld) -> None:

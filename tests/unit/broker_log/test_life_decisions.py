@@ -29,13 +29,18 @@ SIX = KnownLives(tree=None, confirmed=life(6))
         (SIX, found(6), None, Fit.FITS),
         (KnownLives(confirmed=life(6), proposed=(life(7, "next"),)), found(6), None, Fit.FITS),
         (KnownLives(confirmed=life(6), proposed=(life(7, "next"),)), found(7, "next"), None, Fit.FITS),
+        (KnownLives(proposed=(life(7),)), found(7), "restored", Fit.FITS),
+        (KnownLives(confirmed=life(6), proposed=(life(9),)), found(9), "restored", Fit.FITS),
         (SIX, None, "restored", Fit.RESTORED),
         (KnownLives(tree="first", confirmed=life(6)), None, "second", Fit.RESTORED),
         (SIX, None, None, Fit.FORGOTTEN),
-        (None, found(6), None, Fit.DIRECTORY_BEHIND),
+        (None, found(6), None, Fit.UNKNOWN),
+        (None, found(6, directory=ELSEWHERE), None, Fit.DIRECTORY_BEHIND),
+        (KnownLives(proposed=(life(7),)), found(6, directory=ELSEWHERE), None, Fit.DIRECTORY_BEHIND),
         (SIX, found(7), None, Fit.DIRECTORY_BEHIND),
         (KnownLives(confirmed=life(6), proposed=(life(7, "mine"),)), found(7, "a copy"), None, Fit.DIRECTORY_BEHIND),
-        (SIX, found(6, directory=ELSEWHERE), None, Fit.DIRECTORY_BEHIND),
+        (SIX, found(6, directory=ELSEWHERE), None, Fit.UNKNOWN),
+        (SIX, found(9, directory=ELSEWHERE), None, Fit.UNKNOWN),
         (SIX, found(5), None, Fit.STORE_BEHIND),
         (SIX, found(6, "another world"), None, Fit.STORE_BEHIND),
         (KnownLives(tree="second", confirmed=life(6)), found(9), None, Fit.STORE_BEHIND),
@@ -43,6 +48,10 @@ SIX = KnownLives(tree=None, confirmed=life(6))
 )
 def test_what_each_pair_means(known: KnownLives | None, node: LifeNode | None, tree: str | None, fit: Fit) -> None:
     assert judge(known, node, tree=tree, directory=HERE) is fit
+
+
+def test_the_store_deletes_where_it_is_known_to_be_no_older_and_nowhere_else() -> None:
+    assert {fit for fit in Fit if fit.may_delete} == {Fit.FITS, Fit.RESTORED, Fit.DIRECTORY_BEHIND}
 
 
 def test_a_file_that_cannot_be_read_says_nothing() -> None:

@@ -6,7 +6,7 @@ from regnum_broker.cluster.registration import Registrar
 from regnum_broker.composition.parts import BrokerParts
 
 LIFE_ENDS_TIMEOUT_S: Final = 30.0
-"""How long a broker whose disk failed waits for the store to forget the directory; nothing is appended meanwhile."""
+"""How long a broker whose disk failed waits for the store to know it; nothing is appended meanwhile."""
 
 
 def start_registering(parts: BrokerParts, registering: Registrar) -> None:

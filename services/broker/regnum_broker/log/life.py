@@ -18,17 +18,24 @@ Algorithm
     |---|---|---|
     | absent | nothing confirmed | first registration, or first one of a release with lives: it fits |
     | absent | confirmed, under another tree id | the store was restored: it goes on with the same log |
-    | absent | confirmed, under the same tree id | forgotten, a failed disk, or a store from before: another log id |
+    | absent | confirmed, under the same tree id | forgotten, or a store from before: another log id |
     | the confirmed life, or a proposed one | | it fits |
-    | another directory's | | another disk was this broker's meanwhile: another log id |
+    | another directory's | nothing confirmed | a new disk: another log id |
+    | another directory's | confirmed | another disk was this broker's, now or before: another log id |
+    | any | no file, or one that nobody can read | nothing is known of the directory: another log id |
     | of another tree id | | the store went back |
-    | a higher count than the confirmed | | the directory went back: another log id |
+    | a higher count than the confirmed | | the directory went back, or its disk failed: another log id |
     | a lower count, or another life of that count | | the store went back |
 
     Both points at which a crash comes between are rows of it: after the first step the store has the confirmed life,
     after the second a proposed one. A proposal without an answer may arrive late (safety rule S1), so proposals are
     kept until a conditional write that came after them has succeeded. Where directory and store do not fit, what the
     directory confirmed stays until the store has taken the next life: a crash in between is judged the same again.
+
+    Whether the store's word may delete what the directory holds is another question than whether the log counts. It may
+    where the store is known to be no older than the directory: they fit, the store has a later life of the directory,
+    or the directory has lived nowhere yet. A broker whose disk fails begins a life in the store alone for this reason:
+    had the store forgotten the directory, it would look like one from before.
 
 Example: confirmed 6, proposed 7; the broker is killed; the store has 7. It fits, and the next life is 8. A copy of the
 disk from confirmed 4 is put back: the store's 8 is higher, and the log gets another id.
@@ -56,14 +63,21 @@ class Fit(enum.Enum):
     FORGOTTEN = "forgotten"
     """The store does not know the directory any more: the log gets another id, and no stray is deleted."""
     DIRECTORY_BEHIND = "directory behind"
-    """The directory went back: the log gets another id."""
+    """The directory went back, its disk failed, or it is new: the log gets another id."""
+    UNKNOWN = "unknown"
+    """Nothing says which of the two is older: the log gets another id, and no stray is deleted."""
     STORE_BEHIND = "store behind"
     """The store went back."""
 
     @property
     def fits(self) -> bool:
-        """Whether the store's word may delete what the directory holds."""
+        """Whether both are of one time."""
         return self in {Fit.FITS, Fit.RESTORED}
+
+    @property
+    def may_delete(self) -> bool:
+        """Whether the store is known to be no older, so that its word may delete what the directory holds."""
+        return self.fits or self is Fit.DIRECTORY_BEHIND
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,10 +163,10 @@ def judge(known: KnownLives | None, found: LifeNode | None, *, tree: str | None,
             return Fit.FITS
         return Fit.FORGOTTEN if known.tree == tree else Fit.RESTORED
     if known is None or found.directory != directory:
-        return Fit.DIRECTORY_BEHIND
-    if known.tree != tree:
-        return Fit.STORE_BEHIND
-    if found.life == confirmed or found.life in known.proposed:
+        is_new = confirmed is None and found.directory != directory
+        return Fit.DIRECTORY_BEHIND if is_new else Fit.UNKNOWN
+    # What is proposed is proposed to the present tree, whichever tree the directory confirmed last.
+    if found.life in known.proposed or (found.life == confirmed and known.tree == tree):
         return Fit.FITS
-    ahead = confirmed is None or found.life.count > confirmed.count
+    ahead = known.tree == tree and (confirmed is None or found.life.count > confirmed.count)
     return Fit.DIRECTORY_BEHIND if ahead else Fit.STORE_BEHIND

@@ -10,7 +10,7 @@ from typing import Final
 
 import structlog
 from regnum_coordination.errors import ConnectionLoss, NodeFailure, SessionExpired
-from regnum_coordination.port import Check, Create, Delete, Node, Operation, OperationResult, Set, Store
+from regnum_coordination.port import Check, Create, Node, Operation, OperationResult, Set, Store
 from regnum_coordination.recipes.resolve import Resolver
 from regnum_coordination.timing import Backoff
 from regnum_model import paths
@@ -31,10 +31,10 @@ INTERVAL_S: Final = 60.0
 """How long a life lasts: what a disk or a store loses of the last one is not noticed."""
 
 RENEWED: Final = {
-    Fit.FORGOTTEN: "the store does not know this log directory any more: it was forgotten, its disk had failed, or the"
-    " store is from before",
-    Fit.DIRECTORY_BEHIND: "the log directory is older than the store knows it: it was put back to an earlier copy, or"
-    " another disk was this broker's meanwhile",
+    Fit.FORGOTTEN: "the store does not know this log directory any more: it was forgotten, or the store is from before",
+    Fit.DIRECTORY_BEHIND: "the log directory is older than the store knows it: it was put back to an earlier copy, its"
+    " disk had failed, or it is new",
+    Fit.UNKNOWN: "another disk was this broker's meanwhile, or a life of this one cannot be read",
 }
 """Why a log gets another id."""
 
@@ -110,8 +110,8 @@ class Lives:
         await self._went_back.tell(store, proof)
 
     async def fits_now(self, store: Store | None) -> bool:
-        """Whether the store's word may delete what the directory holds: as at the registration, so now (S13)."""
-        if store is None or self._fit is None or not self._fit.fits:
+        """Whether the store's word may delete what the directory holds, by the registration and by now (S13)."""
+        if store is None or self._fit is None or not self._fit.may_delete:
             return False
         try:
             seen = await self._look(store)
@@ -135,7 +135,9 @@ class Lives:
         store = await self._sessions.wait_store()
         seen = await self._look(store)
         fit = self._judge(seen)
-        if fit is Fit.DIRECTORY_BEHIND and self._has_registered:
+        is_another = fit in {Fit.DIRECTORY_BEHIND, Fit.UNKNOWN} and self._has_registered
+        # A process whose disk failed has put the store ahead itself.
+        if is_another and not self._storage.directory.proof.is_void:
             raise StartRefusedError(
                 f"another process has a copy of this directory: {self._storage.directory.path} was last confirmed with "
                 f"life {self._known.confirmed}, and the store has {seen.life_id}, which this process did not write. "
@@ -191,9 +193,10 @@ class Lives:
             await self.confirmed(results)
 
     async def end(self) -> None:
-        """The disk failed: have the store forget the directory, which may not be able to note it (D32).
+        """The disk failed: begin a life in the store alone, for the directory may not be able to note it (D32).
 
-        Returns when that is definite. Raises SessionExpired.
+        So the next start finds a directory that is behind: another log, which the store's word may delete from, as it
+        could not if the life were deleted. Returns when that is definite. Raises SessionExpired.
         """
         store = await self._sessions.wait_store()
         resolver = Resolver(store, self._clock)
@@ -201,11 +204,13 @@ class Lives:
             seen = await self._look(store)
             if seen.node is None or self._judge(seen) is not Fit.FITS:
                 return
+            # Not named after the run: its proposal of this very count may be on the disk, though the disk refused it.
+            life = Life(id=self._mint_id(), count=self._known.next_after(seen.life_id))
             try:
-                await resolver.multi([Delete(self._path, seen.node.stat.version)])
+                await resolver.multi([Set(self._path, self._encoded(life), seen.node.stat.version)])
             except NodeFailure:
                 continue
-            self._log.warning("the store has forgotten the failed log directory")
+            self._log.warning("the store knows a later life than the failed log directory", life=str(life))
             return
 
     @property
@@ -215,7 +220,7 @@ class Lives:
     def _judge(self, seen: _Seen) -> Fit:
         directory = self._storage.directory
         if seen.node is not None and seen.life is None:
-            return Fit.DIRECTORY_BEHIND
+            return Fit.UNKNOWN
         return judge(directory.proof.lives, seen.life, tree=seen.tree, directory=directory.directory_id)
 
     async def _look(self, store: Store) -> _Seen:
@@ -264,10 +269,13 @@ class Lives:
         life = Life(id=self._run, count=known.next_after(found))
         await self._note(known.proposing(life, found=found, tree=seen.tree, fits=fit.fits))
         self._pending = (life, seen.tree)
-        data = LifeNode(life=life, directory=self._storage.directory.directory_id).encode()
+        data = self._encoded(life)
         if seen.node is None:
             return (Create(self._path, data),)
         return (Set(self._path, data, seen.node.stat.version),)
+
+    def _encoded(self, life: Life) -> bytes:
+        return LifeNode(life=life, directory=self._storage.directory.directory_id).encode()
 
     async def _note(self, lives: KnownLives) -> None:
         proof = self._storage.directory.proof
