@@ -20,4 +20,4 @@ def test_each_word_is_used() -> None:
 
 
 def test_there_is_one_entry_for_each_in_the_order_of_the_alphabet() -> None:
-    assert WORDS == sorted(set(WORDS), key=str.lower)
+    assert sorted(set(WORDS), key=str.lower) == WORDS

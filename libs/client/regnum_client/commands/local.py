@@ -205,7 +205,7 @@ def restart(
     output: OutputOption = Output.TABLE,
     _debug: DebugOption = False,
 ) -> None:
-    """Start one process again, as `regnum start` does; with --force one that runs is ended first. Done when it serves."""
+    """Start one process again, as `regnum start` does; --force ends one that runs first. Done when it serves."""
 
     async def work() -> "ProcessRow":
         from regnum_local.lifecycle import run_restart  # noqa: PLC0415
