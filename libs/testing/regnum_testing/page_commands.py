@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 _BLOCK: Final = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_CODE: Final = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_CODE: Final = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _FIGURES: Final = re.compile(r"\d+(?:[.,]\d+)*")
 _FOLDER: Final = re.compile(r"(?<=\s)/\S*/")
 _BARS: Final = re.compile("[▏▎▍▌▋▊▉█]+")
@@ -33,9 +33,14 @@ def commands(page: str) -> Iterator[Shown]:
             yield Shown(command=command, output=tuple(output))
 
 
+def blocks(page: str, language: str) -> list[str]:
+    """The blocks of code of a page in a language (``python``, ``sh``), each for itself."""
+    return [code for marked, code in _CODE.findall(page) if marked == language]
+
+
 def python(page: str) -> str:
     """The code of a page, all of it one program."""
-    return "\n".join(_CODE.findall(page))
+    return "\n".join(blocks(page, "python"))
 
 
 def shape(line: str) -> str:

@@ -304,6 +304,11 @@ def test_every_help_is_shown_whole(capsys: pytest.CaptureFixture[str]) -> None:
         assert {word for word in words if word not in shown} == set(), f"regnum {' '.join(path)} --help"
 
 
+def test_the_help_of_restart_says_how_it_differs_from_start() -> None:
+    commands = get_command(application()).commands  # type: ignore[attr-defined]
+    assert all(word in commands["restart"].help for word in ("`regnum start`", "--force", "one"))
+
+
 async def test_a_store_that_does_not_answer_is_one_line(tmp_path: Path) -> None:
     """What the driver's library says of every attempt is for logs."""
     url = f"zookeeper://127.0.0.1:{unused_port()}/regnum"

@@ -122,7 +122,7 @@ def test_the_table_of_the_page_is_the_one_of_this_module() -> None:
     (table,) = re.findall(r"exit status is (0 done.*?Ctrl-C)\.", words)
     assert table == (
         "0 done, 1 failed, 2 wrong use, 3 not found, 4 conflict, 5 unavailable or time-out, 6 quota, 7 not allowed, "
-        "130 broken off by Ctrl-C"
+        "130 interrupted by Ctrl-C"
     )
 
 

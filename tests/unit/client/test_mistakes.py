@@ -99,6 +99,14 @@ ALONE: Final = (
     Mistake("consume o --until-end --follow", "excludes --until", "--until-end", "give one of them"),
     Mistake("configs set --topic o retention.ms 5", "'retention.ms' is not NAME=VALUE", "NAME=VALUE", "give"),
     Mistake("status --data-dir /nonexistent", "no cluster in /nonexistent", "start one", "`regnum up`", NOT_FOUND),
+    # an address where no broker is: 5, for it may be started yet
+    Mistake(
+        "topics list --bootstrap 127.0.0.1:1 --timeout 0.5",
+        "127.0.0.1:1: nothing listens there",
+        "REGNUM_BOOTSTRAP",
+        "check --bootstrap",
+        UNAVAILABLE,
+    ),
 )
 """None of these needs a cluster."""
 

@@ -20,7 +20,7 @@ SOURCES: Final = ("libs", "services", "bench", "analysis", "deploy", "tests/inte
 FOREIGN: Final = {
     "buildah, docker, skopeo": {"--build-arg", "--digests", "--format"},
     "buf curl": {"--http2-prior-knowledge", "--protocol"},
-    "etcd": {"--max-txn-ops"},
+    "etcd": {"--initial-cluster-state", "--max-txn-ops"},
     "kafka-topics.sh, kafka-configs.sh, kafka-consumer-groups.sh": {"--alter", "--describe"},
     "kubectl": {
         *("--all", "--command", "--delete-emptydir-data", "--dry-run", "--env", "--force", "--from", "--from-file"),
@@ -28,7 +28,9 @@ FOREIGN: Final = {
     },
     "pip": {"--no-deps", "--require-hashes"},
     "prometheus": {"--enable-feature"},
+    "pytest": {"--basetemp"},
     "protoc": {"--go", "--go-grpc"},
+    "systemctl, useradd": {"--home-dir", "--now", "--system"},
     "typer": {"--install-completion"},
     "spark-submit and its driver": {"--properties-file"},
 }

@@ -205,7 +205,7 @@ def restart(
     output: OutputOption = Output.TABLE,
     _debug: DebugOption = False,
 ) -> None:
-    """Start a process of `regnum up` again that has ended or was killed. Done when it serves."""
+    """Start one process again, as `regnum start` does; --force ends one that runs first. Done when it serves."""
 
     async def work() -> "ProcessRow":
         from regnum_local.lifecycle import run_restart  # noqa: PLC0415
