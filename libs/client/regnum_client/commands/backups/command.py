@@ -69,15 +69,15 @@ def backup(
 ) -> None:
     """Write what the coordination store holds into one file: topics, states, settings, quotas, ACLs, tokens.
 
-    Records are not in it. The cluster may run meanwhile. The file has mode 0600: it holds secrets. With - the backup
-    alone goes to stdout, and what is said of it to stderr.
+    Records are not in it. The cluster may run meanwhile. The file has mode 0600: it holds who may do what. With -
+    the backup alone goes to stdout, and what is said of it to stderr.
     """
     from regnum_client.commands.backups.files import STDOUT_NAMES, BackupFile, BackupSpool  # noqa: PLC0415
 
     spool = BackupSpool() if file in STDOUT_NAMES else None
     if spool is not None and sys.stdout.isatty():
         raise wrong_use(
-            "a backup holds secrets and is for no terminal; send stdout elsewhere (> FILE), or name a file. "
+            "a backup holds access rules and is for no terminal; send stdout elsewhere (> FILE), or name a file. "
             "With kubectl exec: without -t"
         )
     path = Path(file)

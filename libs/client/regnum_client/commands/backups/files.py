@@ -15,7 +15,7 @@ LINE_BYTES_MAX: Final = 16 * 1024 * 1024
 """Longest line: a node has a megabyte at most, and no form of it is ten times as long."""
 
 MODE: Final = 0o600
-"""A backup holds the secrets of delegation tokens."""
+"""A backup says who may do what and who owns tokens, and an edit of it would give rights."""
 
 STDOUT_NAMES: Final = frozenset({"-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"})
 """What people call the standard output."""
