@@ -279,7 +279,8 @@ TROUBLE: Final = "regnum.partition.trouble"
 """On TROUBLE_OVERDUE: ``offline``, ``under-min-isr`` or ``under-replicated``."""
 
 FIRST: Final = "regnum.partitions.first"
-"""The first of the partitions that a span is about, as ``topic/partition``, separated by commas."""
+"""On BECOME_LEADER, ORDERS_OVERDUE and TROUBLE_OVERDUE: the first of the partitions that it is about, as
+``topic/partition``, separated by commas."""
 
 TOPIC: Final = "messaging.destination.name"
 """Topic name."""

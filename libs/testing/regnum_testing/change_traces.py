@@ -251,7 +251,8 @@ class FullChangeTrace(ChangeTrace):
         order = self._add(CONTROLLER, names.ORDER, written, led + 2, parent=root, **{names.BROKER: broker})
         call = self._add(CONTROLLER, names.LEADER_AND_ISR, ordered, led + 2, kind="client", parent=order)
         served = self._add(leader, names.LEADER_AND_ISR, received, led + 1, kind="server", parent=call)
-        leading = self._add(leader, names.BECOME_LEADER, received, led, parent=served, **{names.BROKER: broker})
+        named = {names.BROKER: broker, names.FIRST: partition}
+        leading = self._add(leader, names.BECOME_LEADER, received, led, parent=served, **named)
         quarter = ms["leads"] / 4
         for position, name in enumerate(
             (names.LEADER_JOURNAL, names.LEADER_EPOCHS, names.LEADER_ROLES, names.LEADER_FETCHERS)
@@ -274,10 +275,11 @@ class FullChangeTrace(ChangeTrace):
         send = self._add(
             CLIENT, names.SEND_TO_TOPIC.format(topic=topic), sent, acknowledged, kind="client", parent=wait
         )
-        self._add(leader, names.FIRST_ANSWER, sent + ms["appended"] / 2, covered, kind="server", parent=send)
+        of = {name: about[name] for name in (names.TOPIC, names.PARTITION)}
+        self._add(leader, names.FIRST_ANSWER, sent + ms["appended"] / 2, covered, kind="server", parent=send, **of)
         reader = {**about, names.LEARNED_UNIX_NANO: at(learned), names.RETRIED: True, names.ERROR_TYPE: "UNAVAILABLE"}
         read = self._add(READER, names.CONSUMER_OUTAGE, before, learned + 4, kind="consumer", parent=root, **reader)
-        self._add(leader, names.FIRST_ANSWER, learned + 1, learned + 3, kind="server", parent=read)
+        self._add(leader, names.FIRST_ANSWER, learned + 1, learned + 3, kind="server", parent=read, **of)
         for span in (wait, read):
             span["links"] = [{"traceId": self.trace_id, "spanId": served["spanId"]}]
 

@@ -13,6 +13,8 @@ _CODE: Final = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _FIGURES: Final = re.compile(r"\d+(?:[.,]\d+)*")
 _FOLDER: Final = re.compile(r"(?<=\s)/\S*/")
 _BARS: Final = re.compile("[▏▎▍▌▋▊▉█]+")
+_UNCERTAINTY: Final = re.compile(r"±\S+")
+"""Shown where clocks leave a step of a chain open, which a page does not know."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,8 +46,9 @@ def python(page: str) -> str:
 
 
 def shape(line: str) -> str:
-    """A line without what differs from run to run: figures, folders, widths of columns, bars."""
-    return " ".join(_BARS.sub(" ", _FIGURES.sub("0", _FOLDER.sub("/", line))).split())
+    """A line without what differs from run to run: figures, folders, widths of columns, bars, uncertainties."""
+    line = _UNCERTAINTY.sub(" ", _FOLDER.sub("/", line))
+    return " ".join(_BARS.sub(" ", _FIGURES.sub("0", line)).split())
 
 
 def missing(shown: Shown, printed: str) -> list[str]:

@@ -46,6 +46,7 @@ async def test_a_new_leader_records_its_begin_and_its_first_append_only(
     began = recorder.one(conventions.BECOME_LEADER)
     assert began.trace_id == cause.trace_id
     assert began.attributes[conventions.PARTITIONS] == 1
+    assert began.attributes[conventions.FIRST] == "t/0", "a change in which no client waits is found by that"
     for _ in range(3):
         await world.produce(1, batch_of(b"a"))
     appended = recorder.one(conventions.FIRST_APPEND)

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import cramjam
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from regnum_failover.traces.options import Options
@@ -96,6 +97,18 @@ def test_a_file_that_got_the_inode_of_one_that_is_gone_is_read_whole(tmp_path):
     assert steps.step() == []
 
 
+@pytest.mark.parametrize("pack", [gzip.compress, lambda text: bytes(cramjam.zstd.compress(text))])
+def test_a_packed_file_that_got_the_inode_of_one_that_is_gone_is_read(tmp_path, pack):
+    """Both are of one process, so that what they hold begins alike."""
+    steps, path = Steps(tmp_path), tmp_path / "a.json.gz"
+    for trace in (1, 2):
+        with path.open("r+b" if path.exists() else "wb") as file:
+            file.truncate(0)
+            file.write(pack(f"{line(broker_failover(trace, 0.0))}\n".encode()))
+        assert len(steps.step()) == 1
+        assert steps.step() == []
+
+
 def test_what_was_read_before_inodes_had_the_checksum_of_a_line_beside_them_is_not_read_again(tmp_path):
     steps, path = Steps(tmp_path), tmp_path / "a.jsonl"
     path.write_text(f"{json.dumps(documents(1)[0])}\n", encoding="utf-8")
@@ -113,7 +126,8 @@ def test_what_was_read_before_inodes_had_the_checksum_of_a_line_beside_them_is_n
 
 def test_what_is_packed_is_read_once_and_what_is_over_lines_as_a_whole(tmp_path):
     steps = Steps(tmp_path)
-    (tmp_path / "a.json.gz").write_bytes(gzip.compress(b'{"resourceSpans": [], "n": 1}'))
+    packed = gzip.compress(b'{"resourceSpans": [], "n": 1, "x": "%s"}' % random.Random(1).randbytes(400).hex().encode())
+    (tmp_path / "a.json.gz").write_bytes(packed)
     (tmp_path / "b.json").write_text(json.dumps({"resourceSpans": [], "n": 2}, indent=1) + "\n", encoding="utf-8")
     (tmp_path / "empty").touch()
     assert sorted(one["n"] for one in steps.step()) == [1, 2]

@@ -8,6 +8,7 @@ import pytest
 from regnum_insight.attribution.changes import Change, change_of
 from regnum_insight.attribution.steps import UNSAID_BEFORE, UNSEEN
 from regnum_insight.engine import analyse
+from regnum_insight.reporting.timing import change_of_partition, timing_text
 from regnum_insight.spans.otlp import spans_of
 from regnum_insight.spans.span import Span
 from regnum_telemetry import conventions as names
@@ -154,6 +155,43 @@ def test_an_append_long_after_the_change_waited_for_nothing():
         for span in spans(FullChangeTrace(), without=["client 7", "reader 8"])
     ]
     assert change_of(moved).unseen == ()
+
+
+@pytest.mark.parametrize("late_s", [4, 6])
+def test_while_no_root_is_written_an_append_counts_for_as_long_as_a_root_waits(late_s):
+    moved = [
+        span._replace(end_ns=span.end_ns + late_s * 10**9) if span.name == names.FIRST_APPEND else span
+        for span in spans(FullChangeTrace(), without=["client 7", "reader 8"])
+        if span.name != names.LEADERSHIP_CHANGE
+    ]
+    found = change_of(moved)
+    assert found.unfinished
+    assert [chain.name for chain in found.unseen] == (["orders/0", "orders/1"] if late_s == 4 else [])
+
+
+def test_a_partition_for_which_nobody_waited_has_the_chain_of_the_order_to_its_leader():
+    assert change(FullChangeTrace()).orders == ()
+    idle = [one for one in spans(FullChangeTrace(), without=["client 7", "reader 8"]) if one.name != names.FIRST_APPEND]
+    found = change_of(idle)
+    assert [(chain.name, chain.leader, chain.segments[-1].step) for chain in found.orders] == [
+        ("orders/0", "2", "leads"),
+        ("orders/1", "3", "leads"),
+    ]
+    until_led = ("noticed", "detected", "fenced", "decided", "written", "order_sent", "received", "leads")
+    assert {one.step: round(one.ms, 6) for one in found.orders[0].segments if one.ms} == {
+        step: FULL_STEPS_MS[step] for step in until_led
+    }
+    assert found.orders[0].outage_ms - found.orders[1].outage_ms == pytest.approx(FULL_STEPS_MS["leads"] - 2)
+    assert change_of_partition([found], "orders", 1) == (found, found.orders[1])
+    assert change_of_partition([found], "orders", 2) is None
+    text = timing_text("orders/1", found, found.orders[1])
+    assert "no client is known to have waited; until its leader led it took" in text
+
+
+def test_a_client_that_came_back_and_whose_spans_are_not_there_is_known_by_its_leader():
+    assert change(FullChangeTrace()).untold == ()
+    assert change(FullChangeTrace(), without=["client 7"]).untold == ("orders/0", "orders/1")
+    assert change(FullChangeTrace(), without=["broker 2", "client 7"]).untold == ("orders/1",)
 
 
 def test_a_controller_that_died_leaves_its_change_unfinished():

@@ -3,6 +3,7 @@
 import base64
 import gzip
 import json
+import random
 import struct
 import time
 import tracemalloc
@@ -15,10 +16,11 @@ import pytest
 from google.protobuf.json_format import ParseDict
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 from regnum_insight.engine import analyse
-from regnum_insight.spans.documents import DOCUMENT_BYTES_MAX, Torn, documents_on
+from regnum_insight.spans.documents import DOCUMENT_BYTES_MAX, Torn, documents_of, documents_on
 from regnum_insight.spans.intake import Intake, read_folder
 from regnum_insight.spans.otlp import ALL
 from regnum_insight.spans.span import Kind, Span
+from regnum_insight.spans.zstd_frames import may_exceed
 from regnum_testing.change_traces import ChangeTrace
 from regnum_testing.otlp_lines import Spans, line
 
@@ -193,6 +195,35 @@ def test_a_file_that_is_packed_hundreds_of_times_over_is_set_aside(tmp_path, pac
     (tmp_path / "whole.jsonl").write_bytes(text(document()))
     found = analyse(tmp_path)
     assert (len(found.changes), [one.file for one in found.intake.aside]) == (1, ["deep"])
+
+
+def run_of_zeros(blocks: int) -> bytes:
+    """The shortest way of zstd to say 128 KiB, so many times over."""
+    frame, size = b"\x28\xb5\x2f\xfd\x00\x58", 2**17
+    block = (size << 3 | 1 << 1).to_bytes(3, "little") + b"\x00"
+    last = (size << 3 | 1 << 1 | 1).to_bytes(3, "little") + b"\x00"
+    return frame + block * (blocks - 1) + last
+
+
+def test_a_file_that_would_fill_the_disk_is_set_aside(tmp_path):
+    assert bytes(cramjam.zstd.decompress(run_of_zeros(3))) == bytes(3 * 2**17), "it is what zstd takes"
+    path = tmp_path / "a.json.zst"
+    # 8 GiB: to unpack it would take a minute.
+    path.write_bytes(run_of_zeros(2**16))
+    (torn,) = documents_of(path)
+    assert torn.reason.startswith("it may unpack to more than ")
+
+
+@pytest.mark.parametrize("level", [1, 19])
+@pytest.mark.parametrize("data", [b"", b"x", bytes(10**6), random.Random(1).randbytes(300_000), b"spans " * 10**5])
+def test_how_much_zstd_unpacks_to_is_bounded_by_its_blocks(data, level):
+    packed = bytes(cramjam.zstd.compress(data, level=level))
+    again = b"\x50\x2a\x4d\x18\x03\x00\x00\x00abc" + packed * 2
+    for frames, length in ((packed, len(data)), (again, 2 * len(data))):
+        assert length == 0 or may_exceed(frames, length - 1)
+        assert not may_exceed(frames, length + 2 * 2**17), "a block more for each frame at most"
+    assert not may_exceed(packed[: len(packed) // 2], len(data) + 2**17)
+    assert not may_exceed(b"no zstd at all", 0)
 
 
 @pytest.mark.parametrize("packing", [gzip.compress, lambda data: bytes(cramjam.zstd.compress(data))])

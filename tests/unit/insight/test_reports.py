@@ -139,7 +139,7 @@ def test_a_delay_in_the_store_is_what_a_comparison_names_first(tmp_path):
     compared = compare(analyse(tmp_path / "before").changes, analyse(tmp_path / "after").changes)
     assert next(step.step for step in compared.steps if step.is_clear) == "written"
     assert compared.steps[0].of.value == pytest.approx(100, abs=5)
-    assert comparison_text(compared).startswith("written differs most: by +")
+    assert comparison_text(compared).startswith("failures: written differs most: by +")
 
 
 @pytest.mark.full
@@ -163,14 +163,22 @@ def test_few_lengths_of_one_distribution_seldom_differ(n):
     assert raised <= 1
 
 
-def test_a_comparison_says_where_planned_changes_have_another_share(tmp_path):
-    planned = FullChangeTrace(1, kind=names.KIND_BALANCE)
-    planned.write(tmp_path / "planned")
+def test_failures_are_compared_with_failures_whatever_share_planned_changes_have(tmp_path):
+    slower = {**FULL_STEPS_MS, "written": FULL_STEPS_MS["written"] + 90}
+    FullChangeTrace(1, kind=names.KIND_BALANCE).write(tmp_path / "planned")
     FullChangeTrace(2).write(tmp_path / "failure")
-    (balance,), (failure,) = (analyse(tmp_path / name).changes for name in ("planned", "failure"))
-    mixed = comparison_text(compare([failure] * 9 + [balance], [failure] + [balance] * 9))
-    assert "planned changes: 1 of 10 before, 9 of 10 after" in mixed
-    assert "planned changes" not in comparison_text(compare([failure, balance], [failure, balance] * 2))
+    FullChangeTrace(3, steps_ms=slower).write(tmp_path / "slower")
+    (balance,), (failure,), (late,) = (analyse(tmp_path / name).changes for name in ("planned", "failure", "slower"))
+    compared = compare([failure] * 9 + [balance] * 30, [late] * 9 + [balance] * 30)
+    assert [step.step for step in compared.steps if step.is_clear] == ["written", "all"]
+    assert not any(step.is_clear for step in compared.planned)
+    text = comparison_text(compared)
+    assert text.startswith("failures: written differs most: by +90.0 ms")
+    assert "\nplanned changes: no step differs\n" in text
+    other_share = compare([failure] * 9 + [balance] * 8, [failure] * 8 + [balance] * 30)
+    assert not any(step.is_clear for step in (*other_share.steps, *other_share.planned))
+    assert "planned changes" not in comparison_text(compare([failure], [failure]))
+    assert comparison_text(compare([], [])) == "no change to compare"
 
 
 def test_few_changes_say_nothing(tmp_path):

@@ -32,4 +32,5 @@ def test_what_differs_from_run_to_run_does_not_count() -> None:
     assert missing(status, "head\na 7.5 █ x\n") == []
     (report,) = commands("```console\n$ x\nreport: /home/you/report.html\n```\n")
     assert missing(report, "report: /tmp/x-7/y/report.html\n") == []
+    assert missing(status, "a 2.4 ±14.6 █ x\n") == [], "how far clocks differ is known when it runs"
     assert missing(status, "b 7.5 █ x\n") == ["a  1,200  ██▏  x"]

@@ -72,7 +72,9 @@ def report(
     compare: Annotated[
         Path | None,
         typer.Option(
-            "--compare", metavar="PATH", help="Traces of before: say which step differs from theirs, and by how much."
+            "--compare",
+            metavar="PATH",
+            help="Traces of before: which step of failures and of planned changes differs, and by how much.",
         ),
     ] = None,
     spark: Annotated[

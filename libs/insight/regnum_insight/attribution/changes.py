@@ -42,6 +42,9 @@ ROOTS_BEFORE: Final = {
 """Roots of before there was one for all, and the kinds of what they begin."""
 CLOCK_NOTE_MS: Final = 5.0
 """A clock about which less is known than this is mentioned."""
+UNFINISHED_NS: Final = 5_000_000_000
+"""For so long after a leadership its first append counts where no root says when the change was over: a root waits as
+long for it."""
 
 _NEW: Final = "regnum.leadership_change"
 _PARTS: Final = (
@@ -153,12 +156,14 @@ class Change(NamedTuple):
     """Whether there is an opening record and no root: the controller died, or is not done."""
     unsaid: tuple[str, ...] = ()
     """Steps that traces of this form do not tell: they lie in others."""
-    first: tuple[str, ...] = ()
-    """The first of its partitions, as far as they are named: ``orders/0``."""
+    orders: tuple[Chain, ...] = ()
+    """For partitions that nobody waited for, of those that their new leaders name (the first): the way of the order."""
     version: str = ""
     """Version of the product that the controller runs, or what recorded the change first; empty: it says none."""
     cluster: str = ""
     """Id of the cluster; empty where no span of it says one."""
+    untold: tuple[str, ...] = ()
+    """Partitions to which a client came back that records spans, and whose span of that is not there (yet)."""
 
     @property
     def outage_ms(self) -> float | None:
@@ -243,9 +248,10 @@ def change_of(spans: Sequence[Span]) -> Change | None:
         unseen=unseen,
         unfinished=sorted_out.unfinished,
         unsaid=steps.UNSAID_BEFORE if sorted_out.of_before else (),
-        first=sorted_out.first,
+        orders=_of_orders(trace, (*chains, *readers, *unseen)),
         version=_told_first(root, spans, lambda span: span.version),
         cluster=_told_first(root, spans, lambda span: span.cluster),
+        untold=_untold(trace, sorted_out.of.get(names.FIRST_ANSWER, ())),
     )
 
 
@@ -311,11 +317,6 @@ class _Sorted:
         self.root = min(found, key=lambda span: (span.start_ns, span.span_id)) if found else None
         self.unfinished = not roots and bool(opened)
         self.of_before = (self.root is not None or self.has_parts) and not new
-        telling = [*self.of.get(names.BECOME_LEADER, ()), *([] if self.root is None else [self.root])]
-        named = [
-            one for span in telling if names.FIRST in span.attributes for one in span.attributes[names.FIRST].split(",")
-        ]
-        self.first = tuple(sorted({one.strip() for one in named if one.strip()}))
 
     @property
     def kind(self) -> str:
@@ -365,15 +366,29 @@ def _over_ns(root: Span) -> int:
 def _of_no_client(trace: Trace, waits: Iterable[Span]) -> list[Span]:
     """First appends whose client left no spans, and that came while the change was under way: none waits for others."""
     root = trace.root
-    if root is None or root.name != names.LEADERSHIP_CHANGE:
+    if root is None or root.name not in {names.LEADERSHIP_CHANGE, names.CHANGE_OPENED}:
         return []
     known = {batch_of(span) for span in waits if span.name == names.OUTAGE}
-    until_ns = _over_ns(root)
     return [
-        span
-        for batch, span in trace.appends.items()
-        if batch not in known and span.end_ns - trace.offsets.get(span.process, UNKNOWN).correction_ns <= until_ns
+        span for batch, span in trace.appends.items() if batch not in known and span.end_ns <= _until_ns(span, trace)
     ]
+
+
+def _until_ns(append: Span, trace: Trace) -> int:
+    """Until when an append is of the change, by the clock of its leader."""
+    root = trace.root
+    if root is not None and root.name == names.LEADERSHIP_CHANGE:
+        return _over_ns(root) + trace.offsets.get(append.process, UNKNOWN).correction_ns
+    led = trace.leaderships.get(append.parent_id)
+    return 0 if led is None else led.end_ns + UNFINISHED_NS
+
+
+def _untold(trace: Trace, answers: Iterable[Span]) -> tuple[str, ...]:
+    """Partitions with a new leader that answered a client below a span of that client which is not there."""
+    led = {(topic, partition) for topic, partition, _ in trace.appends}
+    about = ((batch_of(span), span.parent_id) for span in answers)
+    untold = {batch[:2] for batch, above in about if batch[:2] in led and above not in trace.by_id}
+    return tuple(sorted(f"{topic}/{partition}" for topic, partition in untold))
 
 
 def _trace(found: _Sorted) -> Trace:
@@ -414,6 +429,20 @@ def _reference(root: Span | None, spans: Sequence[Span]) -> str:
         return root.process
     callers = sorted(span.process for span in spans if span.kind == Kind.CLIENT and span.name == names.LEADER_AND_ISR)
     return callers[0] if callers else min(spans, key=lambda span: (span.start_ns, span.span_id)).process
+
+
+def _of_orders(trace: Trace, waited: Iterable[Chain]) -> tuple[Chain, ...]:
+    """For each partition that a new leader names and nobody waited for: the way of its order, of two the later one."""
+    known = {chain.name for chain in waited}
+    found: dict[str, Span] = {}
+    for leadership in sorted(trace.leaderships.values(), key=lambda span: (span.end_ns, span.span_id)):
+        named = leadership.attributes.get(names.FIRST, "")
+        found.update((name, leadership) for name in named.split(",") if name and name not in known)
+    chains = []
+    for name, leadership in sorted(found.items()):
+        topic, _, partition = name.rpartition("/")
+        chains.append(chain_of_order(leadership, trace)._replace(topic=topic, partition=partition))
+    return tuple(chains)
 
 
 def _slowest_order(trace: Trace) -> Chain:

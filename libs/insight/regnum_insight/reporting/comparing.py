@@ -1,5 +1,7 @@
 """Two sets of changes side by side: which step differs, by how much, and what else does. Pure.
 
+Failures are compared with failures and planned changes with planned ones: these have no failure to find out, and in one
+sample with them the median of a step says how many there are of each.
 A step counts as different where the interval of the difference of its medians does not hold zero. The interval is that
 of so many comparisons at once (Bonferroni), so that equal sets seldom raise anything.
 """
@@ -53,7 +55,9 @@ class Comparison(NamedTuple):
     """What differs."""
 
     steps: tuple[StepDifference, ...]
-    """All steps: clear differences first, the largest first."""
+    """All steps of failures: clear differences first, the largest first."""
+    planned: tuple[StepDifference, ...]
+    """The same of planned changes."""
     around: tuple[str, ...]
     """What else differs: causes, numbers of partitions, leaders; a sentence each."""
 
@@ -66,8 +70,8 @@ def compare(
     ``wrote``: the processes that wrote the traces of each.
     """
     one, other = _compared(first), _compared(second)
-    found = differences(_lengths(one), _lengths(other))
-    return Comparison(found, (*_around(one, other), *_wrote(*map(set, wrote))))
+    failures, planned = (differences(_lengths(one, planned=of), _lengths(other, planned=of)) for of in (False, True))
+    return Comparison(failures, planned, (*_around(one, other), *_wrote(*map(set, wrote))))
 
 
 def differences(
@@ -87,15 +91,21 @@ def differences(
 
 
 def comparison_text(comparison: Comparison) -> str:
-    """A line for each step, the clear differences first."""
-    lines = step_lines(comparison.steps)
-    clear = [step for step in comparison.steps if step.is_clear and step.step != "all"]
-    verdict = (
-        f"{title(clear[0].step)} differs most: by {clear[0].of.value:+.1f} ms in the median"
-        if clear and clear[0].of is not None
-        else "no step differs"
-    )
-    return "\n".join([verdict, *lines, *comparison.around])
+    """A line for each step of failures and of planned changes, the clear differences first."""
+    told = [
+        line
+        for what, of in (("failures", comparison.steps), ("planned changes", comparison.planned))
+        if of
+        for line in (f"{what}: {_verdict(of)}", *step_lines(of))
+    ]
+    return "\n".join([*(told or ["no change to compare"]), *comparison.around])
+
+
+def _verdict(of: Sequence[StepDifference]) -> str:
+    clear = [step for step in of if step.is_clear and step.step != "all"]
+    if clear and clear[0].of is not None:
+        return f"{title(clear[0].step)} differs most: by {clear[0].of.value:+.1f} ms in the median"
+    return "no step differs"
 
 
 def step_lines(steps_of: Iterable[StepDifference]) -> list[str]:
@@ -115,9 +125,11 @@ def _compared(changes: Sequence[Change]) -> list[Change]:
     return [change for change in changes if change.kind not in {SUCCESSION, UNTRACED}]
 
 
-def _lengths(changes: Sequence[Change]) -> dict[str, list[float]]:
+def _lengths(changes: Iterable[Change], *, planned: bool) -> dict[str, list[float]]:
     found: dict[str, list[float]] = defaultdict(list)
     for change in changes:
+        if (change.kind in steps.PLANNED) != planned:
+            continue
         for step, ms in change.steps_ms.items():
             found[step].append(ms)
         found["all"].append(change.total_ms)
@@ -135,14 +147,6 @@ def _around(first: Sequence[Change], second: Sequence[Change]) -> tuple[str, ...
         one, other = Counter(map(of, first)), Counter(map(of, second))
         if one.keys() != other.keys():
             texts.append(f"{what}: {_told(one)} before, {_told(other)} after")
-    (planned, n), (planned_after, n_after) = (
-        (sum(c.kind in steps.PLANNED for c in of), len(of)) for of in (first, second)
-    )
-    if planned * n_after != planned_after * n:
-        texts.append(
-            f"planned changes: {planned} of {n} before, {planned_after} of {n_after} after; "
-            "what differs may be their share, since they have no failure to find out"
-        )
     return tuple(texts)
 
 

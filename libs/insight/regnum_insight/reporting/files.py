@@ -79,6 +79,7 @@ def _write_document(file: IO[bytes], analysis: Analysis, out: Path) -> None:
 def _compared(comparison: Comparison) -> dict[str, Any]:
     return {
         "steps": [step.to_value() for step in comparison.steps],
+        "planned": [step.to_value() for step in comparison.planned],
         "around": list(comparison.around),
     }
 

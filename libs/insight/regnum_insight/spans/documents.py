@@ -9,6 +9,7 @@ itself: what follows is read on.
 import gzip
 import json
 import re
+import shutil
 import struct
 import tempfile
 import zlib
@@ -22,6 +23,8 @@ import orjson
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
+
+from regnum_insight.spans.zstd_frames import may_exceed
 
 DOCUMENT_BYTES_MAX: Final = 64 * 2**20
 """A document that is longer is torn: a process that dies leaves an open bracket, and it must not swallow the rest."""
@@ -59,6 +62,8 @@ _UNPACKED_MAX: Final = 3
 """A collector packs once, and who stores its files perhaps once more."""
 _OFTEN_TIMES: Final = 64
 """Spans are seldom packed to less than this part of what they are."""
+_TIMES_MAX: Final = 1024
+"""A file that unpacks to more than so many times its length holds no spans; gzip, which is read as a stream, cannot."""
 _BUFFER_FULL: Final = "failed to write whole buffer"
 _TOO_LARGE: Final = Torn(f"a message of more than {DOCUMENT_BYTES_MAX:,} bytes, as it is or unpacked", "")
 
@@ -112,12 +117,18 @@ def _is_text(head: bytes) -> bool:
 
 def _unpacked(file: IO[bytes], unpacked: int) -> Iterator[object]:
     # Through a file, so that memory is bounded whatever comes out; what came out before an error counts.
+    packed = file.read()
     with tempfile.TemporaryDirectory(prefix="regnum-traces-") as folder:
+        # Others live on that disk.
+        room = min(max(_TIMES_MAX * len(packed), DOCUMENT_BYTES_MAX), shutil.disk_usage(folder).free // 2)
+        if may_exceed(packed, room):
+            yield Torn(f"it may unpack to more than {room:,} bytes, which is the bound in {tempfile.gettempdir()}", "")
+            return
         plain = Path(folder) / "plain"
         torn = None
         target = cramjam.File(str(plain), read=True, write=True, truncate=True)
         try:
-            cramjam.zstd.decompress_into(cramjam.Buffer(file.read()), target)
+            cramjam.zstd.decompress_into(cramjam.Buffer(packed), target)
         except cramjam.DecompressionError as error:
             torn = Torn(f"the file ends within its compressed data or is damaged: {error}", "")
         del target

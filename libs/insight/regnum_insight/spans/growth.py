@@ -2,8 +2,8 @@
 
 Offsets are bytes, by the identity of a file: a process sets its file aside under another name, and its bytes stay the
 same. The inode alone is none: of a file that was removed it comes again, often for the next file of the same process.
-The checksum of the first line goes with it, which has the ids of spans. Offsets that were kept before, by the inode
-alone, are read on.
+The checksum of the first line goes with it, which has the ids of spans; of what is packed that of its first bytes,
+which differ with what comes behind them. Offsets that were kept before, by the inode alone, are read on.
 
 What is written as text grows line by line, and counts up to the end of its last line; anything else (packed, or an
 object of a bucket) is there at once, and is read once.
@@ -21,6 +21,8 @@ TAIL_BYTES: Final = 2**16
 """Read at a time, from the end of a file, in search of the end of a line."""
 FIRST_LINE_BYTES: Final = 2**16
 """So much of the first line tells a file from others of its inode."""
+PACKED_BYTES: Final = 256
+"""So much does it of one that is packed: they hold the tables of its first block, by all that this has."""
 
 
 class Piece(NamedTuple):
@@ -80,11 +82,14 @@ def look_at_folder(folder: Path, before: Mapping[str, int]) -> dict[str, Grown]:
         try:
             with path.open("rb") as file:
                 stat = os.fstat(file.fileno())
-                key = inode = f"{stat.st_dev}:{stat.st_ino}"
-                size, first = stat.st_size, file.readline(FIRST_LINE_BYTES)
-                by_line = first[:1] in (b"{", b"[", b" ", b"\n", b"\r", b"\t", b"\xef")
+                inode = f"{stat.st_dev}:{stat.st_ino}"
+                size, head = stat.st_size, file.read(PACKED_BYTES)
+                by_line = head[:1] in (b"{", b"[", b" ", b"\n", b"\r", b"\t", b"\xef")
                 if by_line:
-                    key = f"{inode}:{zlib.crc32(first)}"
+                    file.seek(0)
+                    head = file.readline(FIRST_LINE_BYTES)
+                key = f"{inode}:{zlib.crc32(head)}"
+                if by_line:
                     size = _end_of_lines(file.fileno(), before.get(key, before.get(inode, 0)), size)
         except OSError:
             # It went away since it was listed, or may not be read: the next look will tell.

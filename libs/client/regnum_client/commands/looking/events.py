@@ -41,6 +41,10 @@ FOLLOWED_LIMIT: Final = 10
 CHANGES: Final = 10
 """Changes of a partition that its explanation shows."""
 
+WAIT_S: Final = 10.0
+"""For so long the timing of a change waits for what is not written of it: its root ends 5 s after its orders, or soon.
+"""
+
 _PARTITION: Final = re.compile(r"(.+)[/](\d{1,9})")
 
 LimitOption = Annotated[
@@ -129,6 +133,16 @@ def explain(
             "--change", metavar="TRACE", help="With --timing: the change with that trace id, or begin of one."
         ),
     ] = None,
+    wait: Annotated[
+        float | None,
+        typer.Option(
+            "--wait",
+            metavar="SECONDS",
+            min=0.0,
+            help="With --timing: wait, for so long at most, until traces of a change that is not older than that are "
+            f"whole; 0: take what there is. Default: {WAIT_S:g}.",
+        ),
+    ] = None,
     output: OutputOption = Output.TABLE,
     bootstrap: BootstrapOption = None,
     timeout: TimeoutOption = None,
@@ -140,12 +154,13 @@ def explain(
         raise wrong_use(f"{partition!r} names no partition; write TOPIC/PARTITION, such as orders/0")
     topic, number = parsed[1], int(parsed[2])
     if timing:
-        from regnum_client.commands.looking.timing import show_timing  # noqa: PLC0415
+        from regnum_client.commands.looking.timing import Asked, show_timing  # noqa: PLC0415
 
-        show_timing(topic, number, traces=traces, change=change or "", output=output)
+        asked = Asked(topic, number, change or "")
+        show_timing(asked, traces=traces, wait_s=WAIT_S if wait is None else wait, output=output)
         return
-    if traces is not None or change is not None:
-        raise wrong_use("--traces and --change go with --timing")
+    if traces is not None or change is not None or wait is not None:
+        raise wrong_use("--traces, --change and --wait go with --timing")
 
     async def work() -> "tuple[PartitionView, tuple[ClusterEvent, ...], str]":
         from regnum.types.v1 import errors_pb2  # noqa: PLC0415

@@ -5,10 +5,16 @@ The steps follow one another: fetchers of what was followed end, the journal tak
 roles rely on nothing that is recorded gives those before the journal is on the disk.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from regnum_model.ids import BrokerId
 from regnum_telemetry import conventions, tracing
+
+from regnum_broker.cluster.orders.reading import Order
+
+NAMED_MAX: Final = 10
+"""Partitions that a span names. What is moved without a client is found by them; a large change has thousands."""
 
 
 class RoleSpans:
@@ -32,15 +38,25 @@ class RoleSpans:
             self._steps.append((step, self._since_unix_nano, now_unix_nano))
             self._since_unix_nano = now_unix_nano
 
-    def record(self, *, leading: int, following: int) -> None:
-        """Roles were given: so many, as leader and as follower."""
+    def record(self, orders: Sequence[Order]) -> None:
+        """The roles of these were given."""
         if not self._cause:
             return
         now_unix_nano = self._now()
-        for name, count in ((conventions.BECOME_LEADER, leading), (conventions.BECOME_FOLLOWER, following)):
+        leading = [order for order in orders if order.state.leader == self._broker]
+        for name, count in (
+            (conventions.BECOME_LEADER, len(leading)),
+            (conventions.BECOME_FOLLOWER, len(orders) - len(leading)),
+        ):
             if not count:
                 continue
-            attributes = {conventions.BROKER: self._broker, conventions.PARTITIONS: count}
+            attributes: dict[str, tracing.Value] = {
+                conventions.BROKER: self._broker,
+                conventions.PARTITIONS: count,
+            }
+            if name == conventions.BECOME_LEADER:
+                named = (f"{order.topic}/{order.key.partition}" for order in leading[:NAMED_MAX])
+                attributes[conventions.FIRST] = ",".join(named)
             whole = tracing.between(
                 name, self._began_unix_nano, now_unix_nano, parent=self._cause, attributes=attributes
             )

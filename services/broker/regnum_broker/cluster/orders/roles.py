@@ -102,8 +102,7 @@ class Roles:
                     results[index] = errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR
                     self._break_promise(key)
                 return results
-            leading = sum(1 for order in orders if order.state.leader == self._replicas.broker)
-            spans.record(leading=leading, following=len(orders) - leading)
+            spans.record(orders)
         return results
 
     async def _take(
