@@ -7,6 +7,7 @@ acknowledged when the ISR has them all; each log is a set of them.
 
 import random
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -172,6 +173,17 @@ def test_what_cannot_be_is_refused_with_a_reason(target: tuple[int, ...] | None,
     refused = requested(partition, wanted, brokers=live(1, 2, 3).brokers, now_ms=1)
     assert isinstance(refused, Rejection)
     assert refused.code == code
+
+
+def test_a_damaged_replica_does_not_come_back_before_it_is_deleted_while_somebody_leads() -> None:
+    wish = partial(requested, target=ids(1, 2, 3), brokers=live(1, 2, 3).brokers, now_ms=1)
+    led = Partition(replicas=ids(2, 3), held=held(2, ids(2, 3)))
+    refused = wish(led, damaged=ids(1))
+    assert isinstance(refused, Rejection)
+    assert "brokers [1] have still to delete" in refused.message
+    assert isinstance(wish(led), Assigned)
+    leaderless = Partition(replicas=ids(2, 3), held=held(-1, ids(2, 3)))
+    assert isinstance(wish(leaderless, damaged=ids(1)), Assigned), "it may be the last there is, and is not deleted"
 
 
 def test_what_is_so_already_changes_nothing() -> None:

@@ -121,6 +121,41 @@ async def test_a_broker_is_asked_no_more_about_a_damaged_replica_that_went_to_ot
     await cluster.close()
 
 
+@pytest.mark.parametrize("known", ["before", "after"])
+async def test_a_damaged_replica_is_given_back_once_it_is_deleted(cluster: FakeCluster, known: str) -> None:
+    """Its broker keeps what a reassignment brings back to it, so it would be the damaged one again."""
+    await cluster.begin(1, 2, 3)
+    controller = await cluster.reign()
+    key = PartitionKey(await created(controller, "t", (1, 2)), 0)
+    await until(lambda: cluster.all_told((1, 2), key, 1))
+    damaged = cluster.brokers[BrokerId(2)]
+
+    def tell() -> None:
+        registered = controller._context.picture.brokers[BrokerId(2)]
+        controller._dispatch._desk.listener.replicas_offline(BrokerId(2), registered.epoch, frozenset({key}))
+
+    if known == "before":
+        damaged.offline.add(key)
+        tell()
+        await until(lambda: controller._context.picture.offline_at(key) == {2})
+    await ask(controller, "t", {0: (1, 3)})
+    await grown(cluster, "t", 0, 1, 2, 3)
+    await until(lambda: cluster.all_told((3,), key, 1))
+    damaged.down = True
+    await catch_up(cluster, "t", 0, 3)
+    await arrived(cluster, "t", 0, 1, 3)
+    if known == "after":
+        tell()
+    departing = controller._dispatch.departing
+    await until(lambda: departing.damaged(key) == {2})
+    (refused,) = await ask(controller, "t", {0: (1, 2, 3)})
+    assert refused is not None
+    assert "have still to delete" in refused.message
+    damaged.down = False
+    await until(lambda: not departing.of_partition(key))
+    assert await ask(controller, "t", {0: (1, 2, 3)}) == [None]
+
+
 async def moved_from_a_dead_broker(cluster: FakeCluster) -> tuple[Controller, PartitionKey]:
     """Partition 1 of topic t went from brokers 1 and 2 to 2 and 3 while 1 was away."""
     await cluster.begin(1, 2, 3)

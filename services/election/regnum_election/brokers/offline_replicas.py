@@ -29,6 +29,7 @@ async def take_offline(context: ControllerContext, event: ReplicasOffline) -> No
     came_unix_nano = tracing.now_unix_nano()
     if not await _is_of_now(context, event.broker, event.epoch):
         return
+    context.dispatch.departing.note_damaged(event.broker, event.keys)
     held = [key for key in event.keys if _holds(context, event.broker, key)]
     news = sorted(key for key in held if event.broker not in context.picture.offline_at(key))
     if not news:

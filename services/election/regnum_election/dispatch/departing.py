@@ -28,6 +28,8 @@ class Departing:
         self._untold: Final[dict[BrokerId, dict[PartitionKey, None]]] = {}
         self._confirmed: Final[dict[TopicId, Brokers]] = {}
         """What topic nodes still say and that is over."""
+        self._damaged: Final[set[tuple[PartitionKey, BrokerId]]] = set()
+        """Those of them that their broker cannot use."""
 
     def add(self, key: PartitionKey, brokers: Iterable[BrokerId]) -> None:
         """A partition went away from brokers, as its topic node says; who is live is told when somebody else leads."""
@@ -57,6 +59,16 @@ class Departing:
             _take(self._confirmed, key, broker)
             _drop(self._of_broker, broker, key)
             _drop(self._untold, broker, key)
+            self._damaged.discard((key, broker))
+
+    def note_damaged(self, broker: BrokerId, keys: Iterable[PartitionKey]) -> None:
+        """A broker cannot use its replicas of partitions: some of these may have gone away from it."""
+        known = self._of_broker.get(broker, {})
+        self._damaged.update((key, broker) for key in keys if key in known)
+
+    def damaged(self, key: PartitionKey) -> frozenset[BrokerId]:
+        """Brokers that have still to delete a replica that they cannot use: given it again they would keep that."""
+        return frozenset(broker for broker in self.of_partition(key) if (key, broker) in self._damaged)
 
     def of_topic(self, id: TopicId) -> frozenset[BrokerId]:
         """Brokers that any partition of a topic went away from."""

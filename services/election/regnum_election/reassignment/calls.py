@@ -216,7 +216,14 @@ class PartitionReassignments:
         if partition is None:
             return _unknown(f"the topic has no partition {key.partition}; describe it to see those that it has")
         picture, now_ms = self._context.picture, self._context.clock.wall_ms()
-        return requested(partition, target, brokers=picture.brokers, now_ms=now_ms, draining=picture.draining)
+        return requested(
+            partition,
+            target,
+            brokers=picture.brokers,
+            now_ms=now_ms,
+            draining=picture.draining,
+            damaged=self._context.dispatch.departing.damaged(key),
+        )
 
     async def ongoing(self, topics: Sequence[str], *, token: str = "", size: int = 0) -> OngoingPage:
         """A page of open reassignments. Raises RegnumError INVALID_REQUEST for a token that no answer gave."""

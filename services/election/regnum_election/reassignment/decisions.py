@@ -101,6 +101,7 @@ def requested(  # noqa: PLR0911 - each answer has its own line
     brokers: Mapping[BrokerId, Broker],
     now_ms: int,
     draining: Collection[BrokerId] = (),
+    damaged: Collection[BrokerId] = (),
 ) -> Assigned | Rejection | None:
     """What the topic node is to say when somebody asks for a reassignment; None: what it says already.
 
@@ -110,6 +111,7 @@ def requested(  # noqa: PLR0911 - each answer has its own line
         brokers: live brokers.
         now_ms: wall time, milliseconds since 1970.
         draining: brokers that are given no new replicas.
+        damaged: brokers that have still to delete a replica of it that they cannot use.
     """
     move = partition.reassignment
     if target is None:
@@ -121,7 +123,7 @@ def requested(  # noqa: PLR0911 - each answer has its own line
             )
         return _called_back(partition, move)
     wanted = tuple(target)
-    refused = _refused(partition, wanted, brokers, draining)
+    refused = _refused(partition, wanted, brokers, draining) or _not_deleted_yet(partition, wanted, damaged)
     if refused is not None:
         return refused
     if is_restored(partition.trouble):
@@ -172,6 +174,18 @@ def _refused(
     mine = partition.wanted_replicas if partition.reassignment is None else partition.reassignment.kept
     reason = refused_by_name(wanted, brokers, draining=draining, held=partition.replicas, kept=mine)
     return None if reason is None else _bad(reason)
+
+
+def _not_deleted_yet(
+    partition: Partition, wanted: tuple[BrokerId, ...], damaged: Collection[BrokerId]
+) -> Rejection | None:
+    """No broker deletes what a reassignment brings back to it, so the wish cannot wait for that in the topic node."""
+    held = partition.held
+    theirs = [id for id in wanted if id in damaged and id not in partition.wanted_replicas]
+    # Where nobody leads nothing is deleted, and what a broker has may be the last there is.
+    if not theirs or held is None or held.state.leader == NO_LEADER:
+        return None
+    return _bad(f"brokers {theirs} have still to delete replicas of it that cannot be used; ask again in some seconds")
 
 
 def _bad(message: str) -> Rejection:

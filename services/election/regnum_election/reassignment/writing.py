@@ -249,6 +249,8 @@ async def _apply(
     for number, change in changes.items():
         key, replicas = PartitionKey(topic.id, number), change.assigned.replicas
         departing.add(key, _without(context.picture.partitions[key].replicas, replicas))
+        for broker in context.picture.offline_at(key):
+            departing.note_damaged(broker, (key,))
         departing.back(key, replicas)
     await _note(context, topic, changes, reason)
     context.events.partitions(rows, context.picture.topics, reason)
