@@ -47,7 +47,12 @@ async def show(context: Context, request: Request) -> Response:
     topic = await context.ports.cluster.describe_topic(request.path_params["topic"])
     asked = request.query_params
     name = part(topic.name)
-    head = [el("p", link(f"/topics/{name}", "Partitions of the topic")), _form(request, topic)]
+    masked = context.ports.masked(topic.name)
+    head = [
+        el("p", link(f"/topics/{name}", "Partitions of the topic")),
+        el("p", f"Masked by this console: {', '.join(masked)}.", class_="note") if masked else None,
+        _form(request, topic),
+    ]
     keep = {key: asked.get(key, "") for key in ("partition", "from", "as", "search")}
     if asked.get("search"):
         body: Child = [_stop(), area("progress", el("p", "The search begins.")), area("found")]
