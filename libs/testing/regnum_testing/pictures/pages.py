@@ -28,6 +28,7 @@ from regnum_testing.asgi import HOST, ask
 from regnum_testing.change_traces import FullChangeTrace
 from regnum_testing.fake_console import WHEN_MS, FakeConsole, event_of, health_of, topic_of
 from regnum_testing.fake_visitors import FakeVisitors
+from regnum_testing.pictures import kept
 from regnum_testing.pictures.devtools import Page, opened
 
 TOPICS: Final = 5_000
@@ -194,6 +195,7 @@ async def judge(program: str, folder: Path) -> list[str]:
             ticking = asyncio.create_task(_ticking(console), name="time of the console")
             try:
                 found += await asyncio.to_thread(lambda: list(_looked_at(program, folder, pages, cookie)))
+                found += await asyncio.to_thread(lambda: list(kept.complaints(program, pages["cluster"], folder)))
             finally:
                 ticking.cancel()
                 console.streams.closing.set()
