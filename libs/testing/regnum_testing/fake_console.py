@@ -135,6 +135,8 @@ class FakeConsoleCluster:
     mutations: tuple[QuotaUsage, ...] = ()
     sizes: dict[TopicPartition, int] = field(default_factory=dict)
     refusal: RegnumError | None = None
+    groups_refusal: RegnumError | None = None
+    """In place of the list of groups."""
     calls: int = 0
     waited_s: float = 0.0
 
@@ -232,6 +234,8 @@ class FakeConsoleCluster:
     async def list_groups(self) -> tuple[GroupListing, ...]:
         """See Admin."""
         self._asked()
+        if self.groups_refusal is not None:
+            raise self.groups_refusal
         return tuple(GroupListing(name, "consumer", GroupState.STABLE, 1) for name in sorted(self.groups))
 
     async def describe_group(self, group_id: str) -> GroupDescription:

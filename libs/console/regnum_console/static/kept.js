@@ -1,5 +1,6 @@
-// What a visitor keeps in this browser, and no console is told: filters by name.
-const MOST = 50;
+// What a visitor keeps in this browser, and no console is told: filters by name, topics that are favourites, and topics that are hidden.
+const MOST = {favourites: 50, hidden: 1000};
+const FILTERS = 50;
 
 function kept(what) {
   try {
@@ -9,7 +10,7 @@ function kept(what) {
 }
 
 function keep(what, all) {
-  try { localStorage.setItem(`regnum.${what}`, JSON.stringify(all.slice(-MOST))); } catch { /* Nothing may be kept. */ }
+  try { localStorage.setItem(`regnum.${what}`, JSON.stringify(all.slice(-(MOST[what] ?? FILTERS)))); } catch { /* Nothing may be kept. */ }
 }
 
 function make(name, about, ...children) {
@@ -53,4 +54,41 @@ function filters(form) {
   form.after(place);
 }
 
+function topics(form) {
+  const place = make("p", {class: "kept"});
+  const rows = [...document.querySelectorAll("a[data-topic]")].map((link) => {
+    const name = link.dataset.topic;
+    const toggle = (what) => () => {
+      const all = kept(what);
+      keep(what, all.includes(name) ? all.filter((one) => one !== name) : [...all, name]);
+      draw();
+    };
+    const star = button("☆", `Favourite: ${name}`, toggle("favourites"));
+    const hide = button("hide", `Hide ${name}`, toggle("hidden"));
+    link.after(" ", star, " ", hide);
+    return {name, row: link.closest("tr"), star, hide};
+  });
+  let all = false;
+  const more = button("", "Hidden topics of this page", () => { all = !all; draw(); });
+  const draw = () => {
+    const favourites = kept("favourites").map(String);
+    const hidden = rows.filter((one) => kept("hidden").includes(one.name));
+    for (const one of rows) {
+      const is = {star: favourites.includes(one.name), hide: hidden.includes(one)};
+      one.row.hidden = is.hide && !all;
+      one.star.textContent = is.star ? "★" : "☆";
+      one.hide.textContent = is.hide ? "show" : "hide";
+      for (const what of ["star", "hide"]) one[what].setAttribute("aria-pressed", is[what]);
+    }
+    more.textContent = all ? "hide them again" : `show ${hidden.length} hidden`;
+    more.hidden = !hidden.length;
+    place.replaceChildren(
+      ...favourites.map((name) => make("a", {href: `/topics/${encodeURIComponent(name)}`}, `★ ${name}`)), more,
+    );
+  };
+  draw();
+  form.after(place);
+}
+
 document.querySelectorAll("form[data-saves]").forEach(filters);
+document.querySelectorAll("form[data-saves=topics]").forEach(topics);

@@ -1,4 +1,4 @@
-"""What the console keeps in a browser: filters by name, which a page shows again after it was closed."""
+"""What the console keeps in a browser and shows again: filters by name, favourite topics, hidden ones."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,6 +7,7 @@ from typing import Final
 from regnum_testing.pictures.devtools import Page, opened
 
 NAME: Final = "orders of <b>Anna</b> & more"
+KEPT: Final = ["★", "clicks.region-0000", "show", "1", "hidden"]
 LINK: Final = "document.querySelector('.kept a')"
 FILTERED: Final = "records/orders?from=begin&key=customer-3&value=Anna"
 
@@ -17,6 +18,7 @@ def complaints(program: str, address: str, folder: Path) -> Iterator[str]:
         page.look(width=1100, height=900, dark=False)
         page.requests.clear()
         yield from _filters(page, address, folder)
+        yield from _topics(page, address, folder)
         yield from (f"with what is kept: {told}" for told in page.complaints)
         yield from (f"it asks for {one}" for one in page.requests if not one.startswith(address))
 
@@ -43,3 +45,27 @@ def _filters(page: Page, address: str, folder: Path) -> Iterator[str]:
     page.until("document.querySelector('.kept input')")
     if page.value(f"Boolean({LINK})"):
         yield "a filter that was forgotten is there again"
+
+
+def _topics(page: Page, address: str, folder: Path) -> Iterator[str]:
+    shown = "[...document.querySelectorAll('a[data-topic]')].filter((one) => !one.closest('tr').hidden).length"
+    page.go(f"{address}topics")
+    page.until("document.querySelector('td button')")
+    before = page.value(shown)
+    page.value("document.querySelectorAll('td button')[0].click()")
+    page.value("document.querySelectorAll('td button')[3].click()")
+    page.go(f"{address}topics?match=0")
+    page.until("document.querySelector('td button')")
+    page.picture(folder / "kept-topics.png")
+    if (told := page.value("document.querySelector('.kept').innerText").split()) != KEPT:
+        yield f"a favourite and a hidden topic are told as {told!r}"
+    page.go(f"{address}topics")
+    page.until("document.querySelector('td button')")
+    if (left := page.value(shown)) != before - 1:
+        yield f"of {before} topics {left} are left when one is hidden"
+    page.value("document.querySelector('.kept button').click()")
+    if (left := page.value(shown)) != before:
+        yield f"of {before} topics {left} are there when hidden ones are shown"
+    page.value("[...document.querySelectorAll('td button[aria-pressed=true]')].forEach((one) => one.click())")
+    if told := page.value("document.querySelector('.kept').innerText.trim()"):
+        yield f"nothing is kept any more, and the page says {told!r}"
