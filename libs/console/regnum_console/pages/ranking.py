@@ -26,7 +26,7 @@ class Figures(NamedTuple):
     """A topic's figures, by the logs of its leaders; one copy counts."""
 
     size_bytes: int = 0
-    """Bytes."""
+    """Of its segments."""
     records: int = 0
     """Offsets that are there: of a compacted topic there are fewer records."""
     silent: int = 0
@@ -37,7 +37,7 @@ class Choice(NamedTuple):
     """How topics are chosen and sorted by figures."""
 
     order: str
-    """One of ORDERS."""
+    """What they are sorted by, out of ORDERS."""
     size_bytes_min: int = 0
     """Smaller ones are left out."""
     records_min: int = 0

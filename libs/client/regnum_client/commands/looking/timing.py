@@ -6,7 +6,7 @@ from typing import Any
 
 import typer
 
-from regnum_client.commands.failovers import NO_TRACES_STATUS, failed, traces_of
+from regnum_client.commands.failovers.traces import NO_TRACES_STATUS, failed, traces_of
 from regnum_client.commands.invocation import Output, run, visible
 from regnum_client.commands.rendering import emit_one
 
