@@ -258,7 +258,7 @@ def _show_changed(
     undo = undoing(resource, before, named, bootstrap)
     left = {row["name"] for row in rows}
     # Some settings without a value are not described.
-    gone = _rows([(resource, [before[name] for name in named if name in before.keys() - left])])
+    gone = _rows([(resource, tuple(before[name] for name in named if name in before.keys() - left))])
     rows += [{**row, "value": None, "source": None} for row in gone]
     for row in rows:
         was = before.get(row["name"])
