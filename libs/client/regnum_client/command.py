@@ -74,7 +74,7 @@ HOMES: Final[Mapping[str, tuple[str, ...]]] = {
     "looking.events": ("events", "explain"),
     "metadata.command": ("metadata",),
     "backups.command": ("backup", "restore"),
-    "failovers": ("failovers",),
+    "failovers.command": ("failovers",),
     "console.command": ("console",),
     "logs.command": ("logs", "log"),
     "profiles.command": ("profile", "profiles"),
@@ -91,7 +91,7 @@ NEVER_EMPTY: Final = frozenset(
         *("--serve-certificate", "--serve-key", "--tables"),
         *("--topic", "--topics", "--group", "-g", "--transactional-id", "--token", "--allow", "--deny", "--operation"),
         *("--profile", "--token-file"),
-        *("--owner", "--renewer", "--client", "--host", "--kind"),
+        *("--owner", "--renewer", "--client", "--host", "--kind", "--victim", "--partition", "--error"),
     }
 )
 """Options that name a place or a thing: an empty text, as of a variable of a shell that is not set, would mean the

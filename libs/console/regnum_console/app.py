@@ -51,6 +51,7 @@ CHANGES: Final[tuple[tuple[str, Handler], ...]] = (("/records/{topic}", records.
 STATIC: Final = {
     "console.css": ("regnum_console", "static", "text/css"),
     "console.js": ("regnum_console", "static", "text/javascript"),
+    "kept.js": ("regnum_console", "static", "text/javascript"),
     "icon.svg": ("regnum_console", "static", "image/svg+xml"),
     # The pictures are those of the report.
     "svg.css": ("regnum_insight", "reporting", "text/css"),

@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from regnum_console.html import Child, Markup, el
+from regnum_console.keeping import Kept, TopicLags
 from regnum_console.live.feed import Feed
 from regnum_console.live.streams import Streams
 from regnum_console.port import Ports, is_believed_no_more
@@ -80,6 +81,8 @@ class Context:
     """Taken by pages that follow records, for as long as they are open."""
     scans: "Turns" = field(default_factory=lambda: Turns(SEARCHES_MAX))
     """Taken by what asks about all partitions."""
+    topic_lags: Kept[TopicLags] = field(default_factory=Kept)
+    """Asked for by lists of topics."""
     visitor: str | None = None
     """Id of the token that the visitor signed in with; None: pages have the rights of the console's caller."""
 

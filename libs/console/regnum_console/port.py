@@ -146,6 +146,8 @@ class Ports:
     """Opens a reader."""
     write: Callable[[], AbstractAsyncContextManager[Writer]] | None
     """Opens a writer; None: the console is read-only."""
+    masked: Callable[[str], Sequence[str]] = lambda _topic: ()
+    """What ``read`` masks of the records of a topic, in words."""
 
 
 def is_believed_no_more(error: RegnumError) -> bool:

@@ -33,6 +33,7 @@ from regnum_console.live.otlp import SpanReceiver, receiving
 from regnum_console.live.streams import Streams
 from regnum_console.live.tail import TraceTail
 from regnum_console.port import Cluster, Ports, Reader, Writer
+from regnum_console.records.masking import Mask, Masks
 from regnum_console.stopping import stop_signals
 from regnum_console.visitors.contexts import VisitorContexts
 from regnum_console.visitors.sessions import Sessions
@@ -65,6 +66,8 @@ class Options:
     """``host:port`` where spans are taken by OTLP; None: nowhere."""
     writes: bool = False
     """Whether records may be produced."""
+    masks: tuple[Mask, ...] = ()
+    """What of records no page shows."""
     served_with: TlsFiles | None = None
     """Certificate and key of the console: it speaks TLS, and each visitor signs in; None: on this machine only."""
 
@@ -193,18 +196,22 @@ async def _ports(options: Options, tls: TlsFiles | None) -> AsyncIterator[Ports]
         enable_auto_commit=False, reset=ResetPolicy.EARLIEST, skip_unreadable=True, buffer_bytes=16 * 2**20
     )
 
+    masks = Masks(options.masks)
+
     def connect() -> AbstractAsyncContextManager[Cluster]:
         return Admin(options.bootstrap, timeout_s=CALL_S, client_id=CLIENT_ID, tls=tls)
 
     def read() -> AbstractAsyncContextManager[Reader]:
-        return Consumer(options.bootstrap, settings=settings, client_id=CLIENT_ID, tls=tls)
+        return masks.reader(Consumer(options.bootstrap, settings=settings, client_id=CLIENT_ID, tls=tls))
 
     def write() -> AbstractAsyncContextManager[Writer]:
         delivery = ProducerSettings(delivery_timeout_s=DELIVERY_S)
         return Producer(options.bootstrap, settings=delivery, client_id=CLIENT_ID, tls=tls)
 
     async with connect() as cluster:
-        yield Ports(cluster=cluster, connect=connect, read=read, write=write if options.writes else None)
+        yield Ports(
+            cluster=cluster, connect=connect, read=read, write=write if options.writes else None, masked=masks.words
+        )
 
 
 async def serve(options: Options, *, ready: Callable[[str], None]) -> None:

@@ -67,11 +67,8 @@ class FakeConfigs:
             own = self.values.get(resource.name, {})
             keys = sorted({MIN_INSYNC_REPLICAS, *own}) if resource.name else sorted(DEFAULTS)
             for key in keys:
-                source = (
-                    admin_pb2.CONFIG_SOURCE_TOPIC
-                    if resource.name and key in own
-                    else admin_pb2.CONFIG_SOURCE_DYNAMIC_DEFAULT_BROKER
-                )
+                of_its_own = admin_pb2.CONFIG_SOURCE_TOPIC if is_topic else admin_pb2.CONFIG_SOURCE_DYNAMIC_BROKER
+                source = of_its_own if resource.name and key in own else admin_pb2.CONFIG_SOURCE_DYNAMIC_DEFAULT_BROKER
                 result.configs.add(name=key, value=own.get(key, self.values[""].get(key, "2")), source=source)
             for key in () if resource.name else (rate for rate in RATES if rate in own):
                 source = admin_pb2.CONFIG_SOURCE_DYNAMIC_DEFAULT_BROKER

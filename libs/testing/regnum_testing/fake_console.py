@@ -35,6 +35,7 @@ from regnum_console.guard import Guard, Hosts
 from regnum_console.live.feed import ChangeFeed, Source
 from regnum_console.live.streams import Streams
 from regnum_console.port import Ports
+from regnum_console.records.masking import Masks, mask_of
 from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, ElectionId, LeaderEpoch, TopicId
 from regnum_model.nodes import Address
 from regnum_model.topic_filter import TopicFilter
@@ -134,6 +135,8 @@ class FakeConsoleCluster:
     mutations: tuple[QuotaUsage, ...] = ()
     sizes: dict[TopicPartition, int] = field(default_factory=dict)
     refusal: RegnumError | None = None
+    groups_refusal: RegnumError | None = None
+    """In place of the list of groups."""
     calls: int = 0
     waited_s: float = 0.0
 
@@ -231,6 +234,8 @@ class FakeConsoleCluster:
     async def list_groups(self) -> tuple[GroupListing, ...]:
         """See Admin."""
         self._asked()
+        if self.groups_refusal is not None:
+            raise self.groups_refusal
         return tuple(GroupListing(name, "consumer", GroupState.STABLE, 1) for name in sorted(self.groups))
 
     async def describe_group(self, group_id: str) -> GroupDescription:
@@ -317,10 +322,12 @@ class FakeLog:
     gate: asyncio.Event = field(default_factory=asyncio.Event)
     """Readers wait for it before each read."""
 
-    def add(self, value: bytes, *, key: bytes | None = None) -> None:
+    def add(
+        self, value: bytes | None, *, key: bytes | None = None, headers: tuple[tuple[str, bytes | None], ...] = ()
+    ) -> None:
         """One more."""
         offset = len(self.records)
-        self.records.append(ConsumedRecord("orders", 0, offset, WHEN_MS + offset, key, value, ()))
+        self.records.append(ConsumedRecord("orders", 0, offset, WHEN_MS + offset, key, value, headers))
 
 
 class FakeReader:
@@ -393,7 +400,9 @@ class FakeWriter:
 class FakeConsole:
     """The console of such a cluster, as an ASGI application with its guard."""
 
-    def __init__(self, *, writes: bool = False, source: Source | None = None, hosts: Hosts = HOSTS) -> None:
+    def __init__(
+        self, *, writes: bool = False, source: Source | None = None, hosts: Hosts = HOSTS, masks: Sequence[str] = ()
+    ) -> None:
         self.cluster: Final = FakeConsoleCluster(topics={"orders": topic_of("orders", [[1, 2, 3], [2, 3]])})
         self.log: Final = FakeLog()
         self.log.gate.set()
@@ -403,11 +412,13 @@ class FakeConsole:
         def write() -> AbstractAsyncContextManager[FakeWriter]:
             return nullcontext(FakeWriter(self.log))
 
+        put_on = Masks([mask_of(one) for one in masks])
         ports = Ports(
             cluster=self.cluster,
             connect=lambda: nullcontext(self.cluster),
-            read=lambda: FakeReader(self.log),
+            read=lambda: put_on.reader(FakeReader(self.log)),
             write=write if writes else None,
+            masked=put_on.words,
         )
         context = Context(
             ports=ports, clock=self.clock, feed=ChangeFeed(source, self.clock), streams=self.streams, token=TOKEN

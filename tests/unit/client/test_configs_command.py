@@ -2,12 +2,15 @@
 
 import asyncio
 import json
+import shlex
 from collections.abc import AsyncIterator
 
 import pytest
 from regnum.types.v1 import errors_pb2
 from regnum_client import CLUSTER_CONFIG, Admin, ConfigAlteration, ConfigResource, NewTopic
+from regnum_client.admin.configs import ConfigEntry, ConfigSource
 from regnum_client.admin.topics import new_topic_to_wire
+from regnum_client.commands.configs import undoing
 from regnum_client.commands.invocation import Output
 from regnum_service.errors import RegnumError
 from regnum_testing.clock import SkippingClock
@@ -132,12 +135,55 @@ async def test_alter_and_describe(regnum: CommandHere, cluster: FakeCluster) -> 
     assert cluster.configs.values[""][MIN] == "3"
 
 
+async def test_a_change_shows_what_was_and_the_command_that_undoes_it(
+    regnum: CommandHere, cluster: FakeCluster
+) -> None:
+    await regnum("topics", "config", "set", "orders", f"{MIN}=1")
+    done = await regnum("configs", "alter", "--topic", "orders", "--set", "segment.ms=5000", "--delete", MIN)
+    assert [line.split()[-4:] for line in done.out.splitlines()] == [
+        ["NAME", "WAS", "VALUE", "SOURCE"], [MIN, "1", "2", "cluster"], ["segment.ms", "-", "5000", "topic"],
+    ]  # fmt: skip
+    undo = shlex.split(done.err.removeprefix("undo: "))
+    assert undo[:3] == ["regnum", "configs", "alter"]
+    assert (await regnum(*undo[1:])).status == 0
+    assert cluster.configs.values["orders"] == {MIN: "1"}
+    again = await regnum("configs", "set", "--topic", "orders", f"{MIN}=1", "-o", "json")
+    assert [(row["was"], row["changed"], row["undo"]) for row in json.loads(again.out)] == [("1", False, None)]
+    people = await regnum("configs", "set", "--topic", "orders", f"{MIN}=1")
+    assert people.err == "nothing has changed: these were the values before\n"
+
+
+async def test_a_setting_that_is_not_described_without_a_value_is_shown_to_be_gone(
+    regnum: CommandHere, cluster: FakeCluster
+) -> None:
+    rate = "follower.replication.throttled.rate"
+    await regnum("configs", "set", "--cluster", f"{rate}=5000")
+    done = await regnum("configs", "unset", "--cluster", rate)
+    assert done.out.splitlines()[1].split()[:4] == ["cluster", rate, "5000", "-"]
+    assert (await regnum(*shlex.split(done.err.removeprefix("undo: "))[1:])).status == 0
+    assert cluster.configs.values[""][rate] == "5000"
+
+
+def test_the_command_that_undoes_is_safe_in_a_shell_and_has_no_secrets() -> None:
+    def was(name: str, value: str, *, secret: bool = False) -> ConfigEntry:
+        return ConfigEntry(name=name, value=value, source=ConfigSource.BROKER, sensitive=secret)
+
+    broker = ConfigResource(broker=1)
+    odd = undoing(broker, {"a": was("a", "x y; rm -rf $HOME")}, ["a"])
+    assert shlex.split(odd) == ["regnum", "configs", "set", "--broker", "1", "a=x y; rm -rf $HOME"]
+    assert undoing(broker, {"key": was("key", "", secret=True)}, ["key"]) == ""
+    assert undoing(CLUSTER_CONFIG, {"a": was("a", "1")}, ["a"]) == "regnum configs unset --cluster a"
+
+
 @pytest.mark.parametrize("form", list(Output))
 async def test_every_form_shows_what_was_set_and_unset_of_a_broker(
     regnum: CommandHere, cluster: FakeCluster, form: str
 ) -> None:
     done = await regnum("configs", "set", "--broker", "1", f"{MIN}=3", "-o", form)
-    assert (done.status, done.err) == (0, "")
+    undo = f"regnum configs unset --broker 1 --bootstrap {cluster.bootstrap} {MIN}"
+    assert (done.status, done.err) == (0, f"undo: {undo}\n" if form == "table" else "")
+    # (YAML breaks long lines.)
+    assert undo in " ".join((done.out + done.err).split())
     assert MIN in done.out
     assert cluster.configs.values["1"] == {MIN: "3"}
     assert MIN in (await regnum("configs", "describe", "--broker", "1", "-o", form)).out

@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from regnum_telemetry import conventions as names
 from regnum_testing.change_tables import put, told_of
-from regnum_testing.change_traces import ChangeTrace, two_releases
+from regnum_testing.change_traces import FULL_STEPS_MS, ChangeTrace, FullChangeTrace, two_releases
 from regnum_testing.command_here import CommandHere
 from regnum_testing.waiting import DEADLINE_S
 
@@ -84,3 +85,51 @@ async def test_trends_are_those_of_tables(tmp_path):
     assert len(json.loads(told.out)["parts"]) == 4
     nothing = await here.alone("failovers", "trends", "--tables", str(tmp_path), "-o", "json")
     assert (nothing.status, nothing.error["code"]) == (3, "NO_TRACES")
+
+
+async def test_changes_are_listed_by_what_they_are_about(tmp_path: Path) -> None:
+    here = CommandHere("127.0.0.1:1")
+    traces = str(tmp_path / "traces")
+    FullChangeTrace(1).write(tmp_path / "traces" / "1")
+    FullChangeTrace(2, kind=names.KIND_BALANCE, before_ms=7_000.0).write(tmp_path / "traces" / "2")
+
+    async def listed(*options: str) -> list[str]:
+        ran = await here.alone("failovers", "list", "--traces", traces, "-o", "json", *options)
+        assert ran.status == 0, ran.err
+        return [row["trace_id"].lstrip("0") for row in json.loads(ran.out)]
+
+    assert await listed() == ["2", "1"]
+    assert await listed("--longest") == ["1", "2"]
+    assert await listed("--kind", "balance") == ["2"]
+    assert await listed("--victim", "broker-1", "--min-ms", "100", "--error", "any") == ["1"]
+    assert await listed("--partition", "orders/0", "--broker", "2", "-n", "1") == ["2"]
+    people = await here.alone("failovers", "list", "--traces", traces, "-n", "1")
+    assert people.out.splitlines()[0].split()[:2] == ["STARTED", "KIND"]
+    assert people.err == "1 more; raise --limit\n"
+    nothing = await here.alone("failovers", "list", "--traces", traces, "--broker", "9")
+    assert (nothing.status, nothing.out, nothing.err) == (0, "", "none of 2 changes is such a one\n")
+    for wrong, status, advice in (
+        (("--traces", traces, "--since", "yesterday"), 2, "is no time"),
+        (("--traces", str(tmp_path / "none")), 3, "--traces"),
+        (("--traces", traces, "--kind", ""), 2, "--kind"),
+    ):
+        ended = await here.alone("failovers", "list", *wrong)
+        assert (ended.status, advice in ended.err) == (status, True), ended.err
+
+
+async def test_two_changes_are_compared_by_the_beginnings_of_their_trace_ids(tmp_path: Path) -> None:
+    here = CommandHere("127.0.0.1:1")
+    traces = ("--traces", str(tmp_path / "traces"))
+    first, second = f"{0x1F:032X}", f"{0x1A:031x}"
+    FullChangeTrace(0x1F).write(tmp_path / "traces" / "1")
+    slow = {**FULL_STEPS_MS, "leads": 66.0}
+    FullChangeTrace(0x1A0, steps_ms=slow, before_ms=7_000.0).write(tmp_path / "traces" / "2")
+    people = await here.alone("failovers", "compare", first, second, *traces)
+    assert people.status == 0, people.err
+    assert any(line.split()[:4] == ["leads", "6.0", "66.0", "+60.0"] for line in people.out.splitlines())
+    told = json.loads((await here.alone("failovers", "compare", first, second, *traces, "-o", "json")).out)
+    assert told["stages"][-1]["difference_ms"] == 60.0
+    ambiguous = await here.alone("failovers", "compare", "0", second, *traces)
+    assert (ambiguous.status, "2 changes have a trace" in ambiguous.err) == (2, True)
+    unknown = await here.alone("failovers", "compare", "ff", second, *traces)
+    assert (unknown.status, "regnum failovers list" in unknown.err) == (3, True)

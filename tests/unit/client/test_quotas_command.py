@@ -1,6 +1,7 @@
 """`regnum quotas`, and what a quota does to `regnum topics`: stdout, stderr, exit status."""
 
 import json
+import shlex
 from collections.abc import AsyncIterator
 
 import pytest
@@ -100,7 +101,9 @@ async def test_rates_of_bytes_and_a_share_of_time_are_set_shown_and_removed(
             "request_percentage": 20.0,
         }
     }
-    assert shown.err == ""
+    assert shown.err.splitlines()[:3] == [
+        "producer_byte_rate: none -> 1000000", "consumer_byte_rate: none -> 2000000", "request_percentage: none -> 20",
+    ]  # fmt: skip
     assert "2000000" in shown.out.replace(",", "")
     await regnum("quotas", "remove", "--client-id", "loader", "--consumer-byte-rate")
     assert cluster.quotas.values[QuotaEntity(client_id="loader")].keys() == {"producer_byte_rate", "request_percentage"}
@@ -110,7 +113,8 @@ async def test_rates_of_bytes_and_a_share_of_time_are_set_shown_and_removed(
 
 async def test_a_dry_run_sets_nothing(regnum: CommandHere, cluster: FakeCluster) -> None:
     looked = await regnum("quotas", "set", "--cluster", "--rate", "5", "--dry-run")
-    assert (looked.status, looked.err) == (0, "nothing was changed; run it again without --dry-run\n")
+    nothing = "nothing was changed; run it again without --dry-run\n"
+    assert (looked.status, looked.err) == (0, f"controller_mutation_rate: none -> 5\n{nothing}")
     assert cluster.quotas.values == {}
 
 
@@ -183,3 +187,27 @@ async def test_what_is_no_text_is_wrong_use(regnum: CommandHere, arguments: tupl
     refused = await regnum(*arguments, "-o", "json")
     assert refused.status == 2
     assert "is not UTF-8" in json.loads(refused.err)["error"]["message"]
+
+
+async def test_each_change_names_the_command_that_undoes_it(regnum: CommandHere, cluster: FakeCluster) -> None:
+    alice = QuotaEntity(user="al ice", client_id=DEFAULT)
+    whose = ("--user", "al ice", "--default-client-id")
+
+    async def undo(err: str) -> None:
+        (told,) = [line for line in err.splitlines() if line.startswith("undo: ")]
+        for command in told.removeprefix("undo: ").split(" && "):
+            assert (await regnum(*shlex.split(command)[1:])).status == 0
+
+    await regnum("quotas", "set", *whose, "--rate", "5")
+    done = await regnum("quotas", "set", *whose, "--rate", "7.5", "--burst", "50")
+    assert "controller_mutation_rate: 5 -> 7.5\n" in done.err
+    await undo(done.err)
+    assert cluster.quotas.values == {alice: {RATE: 5.0}}
+    looked = await regnum("quotas", "remove", *whose, "--dry-run", "-o", "json")
+    assert (json.loads(looked.out)[0]["to_remove"], json.loads(looked.out)[0]["undo"]) == ([RATE], None)
+    assert cluster.quotas.values == {alice: {RATE: 5.0}}
+    removed = await regnum("quotas", "remove", *whose)
+    assert cluster.quotas.values == {}
+    await undo(removed.err)
+    assert cluster.quotas.values == {alice: {RATE: 5.0}}
+    assert "undo" not in (await regnum("quotas", "set", *whose, "--rate", "5")).err

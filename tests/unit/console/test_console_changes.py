@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from regnum.types.v1 import errors_pb2
-from regnum_console.live.feed import ChangeFeed, Changes
+from regnum_console.live.feed import ChangeFeed, Changes, Sources
 from regnum_console.live.tail import Found, TraceTail, files_in
 from regnum_insight.attribution.changes import SELECTION, change_of
 from regnum_insight.engine import analyse
@@ -18,7 +18,7 @@ from regnum_insight.spans.span import Span
 from regnum_service.errors import RegnumError
 from regnum_telemetry import conventions as names
 from regnum_testing.asgi import EventStream, ask
-from regnum_testing.change_traces import FullChangeTrace
+from regnum_testing.change_traces import FULL_STEPS_MS, FullChangeTrace
 from regnum_testing.clock import FakeClock
 from regnum_testing.fake_console import FakeConsole, event_of
 from regnum_testing.otlp_lines import Spans, line
@@ -299,3 +299,43 @@ async def test_a_stream_says_when_the_cluster_does_not_answer() -> None:
         await until(lambda: console.clock.sleepers > 0)
         await console.clock.advance(2.0)
         assert (await stream.next("trouble"))["text"] == "no broker answers"
+
+
+async def test_changes_are_chosen_by_what_they_are_about_also_while_they_grow(tmp_path: Path) -> None:
+    FullChangeTrace(1).write(tmp_path / "1")
+    FullChangeTrace(2, kind=names.KIND_BALANCE, before_ms=7_000.0).write(tmp_path / "2")
+    console = FakeConsole(source=TraceTail(tmp_path / "1", SELECTION))
+    both = FakeConsole(source=Sources([TraceTail(tmp_path / "1", SELECTION), TraceTail(tmp_path / "2", SELECTION)]))
+
+    async def chosen(query: str) -> list[int]:
+        page = (await ask(both.app, f"/changes?{query}")).text.partition("All of them")[2]
+        return [int(one, 16) for one in re.findall(r"/changes/([0-9a-f]{32})", page)]
+
+    assert await chosen("") == [2, 1]
+    assert await chosen("kind=balance") == [2]
+    assert await chosen("min_ms=100&broker=2&partition=orders/0&error=any&victim=broker+1") == [1]
+    assert await chosen("broker=9") == []
+    assert "None of 2 changes is such a one" in (await ask(both.app, "/changes?broker=9")).text
+    for wrong in ("broker=x", "min_ms=-1"):
+        assert (await ask(both.app, f"/changes?{wrong}")).status == 400
+    page = (await ask(console.app, "/changes?kind=balance&min_ms=50")).text
+    assert 'data-live="/live/changes?kind=balance&amp;min_ms=50"' in page
+    assert 'name="min_ms" value="50"' in page
+    async with EventStream(console.app, "/live/changes?kind=balance") as stream:
+        assert "None of 1 changes" in (await stream.next("part"))["html"]
+
+
+async def test_a_change_stands_beside_another_stage_by_stage(tmp_path: Path) -> None:
+    FullChangeTrace(1).write(tmp_path / "1")
+    FullChangeTrace(2, steps_ms={**FULL_STEPS_MS, "leads": 66.0}, before_ms=7_000.0).write(tmp_path / "2")
+    console = FakeConsole(source=Sources([TraceTail(tmp_path / "1", SELECTION), TraceTail(tmp_path / "2", SELECTION)]))
+    first, second = f"{1:032x}", f"{2:032x}"
+    page = (await ask(console.app, f"/changes/{first}")).text
+    assert f'<option value="{second}">' in page
+    assert "differs most" not in page
+    page = (await ask(console.app, f"/changes/{first}?with={second}")).text
+    cells = re.sub(r"\s+", " ", re.sub("<[^>]*>", " ", page))
+    assert "leads differs most 6.0 66.0 +60.0" in cells
+    assert "all 103.0 163.0 +60.0" in cells
+    assert (await ask(console.app, f"/changes/{first}?with={9:032x}")).status == 404
+    assert (await ask(console.app, f"/changes/{first}?with=%3Cb%3E")).status == 404

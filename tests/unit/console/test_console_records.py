@@ -2,14 +2,17 @@
 
 import asyncio
 import json
+import re
 from collections.abc import MutableMapping
+from html import unescape
 from typing import Any
 
 import pytest
 from regnum_client.records import ConsumedRecord, TopicPartition
 from regnum_console.context import FOLLOWS_MAX
+from regnum_console.records.filtering import filter_of
 from regnum_console.records.reading import SEARCH_BYTES_MAX, SEARCH_S_MAX, Work
-from regnum_console.records.words import matches, shown, spellings_of
+from regnum_console.records.words import shown
 from regnum_testing.asgi import HOST, EventStream, ask, scope_of
 from regnum_testing.fake_console import FakeConsole
 from regnum_testing.waiting import until, within
@@ -36,16 +39,67 @@ def test_bytes_are_shown_in_the_form_that_is_asked_for(data: bytes | None, form:
     assert shown(data, form) == text
 
 
-def test_a_text_is_found_in_keys_values_and_headers_however_json_spells_it() -> None:
-    def record(key: bytes | None, value: bytes | None, headers: tuple[tuple[str, bytes | None], ...]) -> ConsumedRecord:
-        return ConsumedRecord("orders", 0, 0, 0, key, value, headers)
+def record_of(
+    key: bytes | None, value: bytes | None, headers: tuple[tuple[str, bytes | None], ...] = ()
+) -> ConsumedRecord:
+    return ConsumedRecord("orders", 0, 0, 0, key, value, headers)
 
-    wanted = spellings_of("Zoë")
-    assert matches(record("Zoë".encode(), None, ()), wanted)
-    assert matches(record(None, json.dumps({"name": "Zoë"}).encode(), ()), wanted)
-    assert matches(record(None, b"", (("Zoë", None),)), wanted)
-    assert matches(record(None, b"", (("by", "Zoë".encode()),)), wanted)
-    assert not matches(record(b"Zo", b"e", (("by", None),)), wanted)
+
+def test_a_text_is_found_in_keys_values_and_headers_however_json_spells_it() -> None:
+    wanted = filter_of({"search": "Zoë"})
+    assert wanted is not None
+    assert wanted.finds(record_of("Zoë".encode(), None))
+    assert wanted.finds(record_of(None, json.dumps({"name": "Zoë"}).encode()))
+    assert wanted.finds(record_of(None, b"", (("Zoë", None),)))
+    assert wanted.finds(record_of(None, b"", (("by", "Zoë".encode()),)))
+    assert not wanted.finds(record_of(b"Zo", b"e", (("by", None),)))
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ({"key": "customer"}, True),
+        ({"key": "Anna"}, False),
+        ({"value": "Anna"}, True),
+        ({"value": "customer"}, False),
+        ({"header": "by"}, True),
+        ({"header": "BY"}, False),
+        ({"header": "by=port"}, True),
+        ({"header": "by=Anna"}, False),
+        ({"header": "none"}, True),
+        ({"header": "none=x"}, False),
+        ({"header": "by=a=b"}, True),
+        ({"header": "=import"}, True),
+        ({"header": "=Anna"}, False),
+        ({"key": "customer", "value": "Anna", "header": "by=import", "search": "7"}, True),
+        ({"key": "customer", "value": "Bert"}, False),
+        ({"key": "customer", "search": "elsewhere"}, False),
+    ],
+)
+def test_a_filter_asks_for_all_that_it_names(asked: dict[str, str], found: bool) -> None:
+    record = record_of(b"customer-7", b"Anna", (("by", b"import"), ("by", b"a=b"), ("none", None)))
+    wanted = filter_of(asked)
+    assert wanted is not None
+    assert wanted.finds(record) is found
+
+
+def test_a_form_without_a_text_filters_nothing() -> None:
+    assert filter_of({"search": "", "partition": "3"}) is None
+
+
+async def test_a_filter_is_an_address_and_stands_in_its_form_again() -> None:
+    console = FakeConsole()
+    for n in range(20):
+        console.log.add(b"value-%d" % n, key=b"customer-%d" % (n % 4), headers=(("by", b"import"),) if n == 6 else ())
+    page = (await ask(console.app, "/records/orders?key=customer-2&header=by%3Dimport&partition=0")).text
+    live = re.search(r'data-live="([^"]*)"', page)
+    assert live is not None
+    assert 'name="key" value="customer-2"' in page
+    assert 'data-saves="records"' in page
+    async with EventStream(console.app, unescape(live[1])) as stream:
+        found = await stream.next("part")
+        assert "1 found in 20 records" in (await stream.next("done"))["html"]
+    assert "value-6<" in found["html"]
 
 
 async def test_a_page_begins_where_it_is_told_and_leads_on() -> None:

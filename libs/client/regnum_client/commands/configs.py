@@ -1,6 +1,7 @@
 """`regnum configs` (describe, set, unset, alter) and `regnum topics config` (show, set, unset)."""
 
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -224,22 +225,92 @@ def _alter(
     bootstrap: str | None,
     timeout: float | None,
 ) -> None:
-    """Change settings of one resource and show what is in force then."""
+    """Change settings of one resource; show what became of them, and how that is undone."""
 
-    async def work() -> "list[tuple[ConfigResource, tuple[ConfigEntry, ...]]]":
+    async def work() -> "tuple[tuple[ConfigEntry, ...], tuple[ConfigEntry, ...]]":
         from regnum_client.admin.admin import Admin  # noqa: PLC0415
         from regnum_client.admin.configs import ConfigAlteration  # noqa: PLC0415
 
         alteration = ConfigAlteration(resource=resource, set=values, delete=delete)
         async with Admin(bootstrap, timeout_s=timeout or TIMEOUT_S) as admin:
+            before = await admin.describe_config(resource)
             await admin.alter_config(alteration, validate_only=dry_run)
-            return [(resource, await admin.describe_config(resource))]
+            return before, before if dry_run else await admin.describe_config(resource)
 
-    rows = _rows(run(work()))
+    before, after = run(work())
+    rows = _rows([(resource, after)])
     if dry_run:
         _show_changes(rows, values, delete, output)
     else:
-        emit_rows(rows, output, columns=COLUMNS)
+        _show_changed(resource, rows, before, [*values, *delete], output, bootstrap)
+
+
+def _show_changed(
+    resource: "ConfigResource",
+    rows: list[dict[str, Any]],
+    entries: "Sequence[ConfigEntry]",
+    named: Collection[str],
+    output: Output,
+    bootstrap: str | None,
+) -> None:
+    """What was beside what is; people see only what was named."""
+    before = {entry.name: entry for entry in entries}
+    undo = undoing(resource, before, named, bootstrap)
+    left = {row["name"] for row in rows}
+    # Some settings without a value are not described.
+    gone = _rows([(resource, tuple(before[name] for name in named if name in before.keys() - left))])
+    rows += [{**row, "value": None, "source": None} for row in gone]
+    for row in rows:
+        was = before.get(row["name"])
+        row["was"] = None if was is None or was.sensitive else was.value
+        row["changed"] = row["name"] in named and (
+            was is None or was.sensitive or (was.value, was.source.value) != (row["value"], row["source"])
+        )
+        row["undo"] = undo if row["changed"] else None
+    if output is not Output.TABLE:
+        emit_rows(rows, output, columns=())
+        return
+    shown = [{**row, "was": "-" if row["was"] is None else row["was"]} for row in rows if row["name"] in named]
+    emit_rows(shown, output, columns=("resource", "name", "was", "value", "source"))
+    if not any(row["changed"] for row in rows):
+        note("nothing has changed: these were the values before")
+        return
+    if undo:
+        note(f"undo: {undo}")
+    if secrets := sorted(name for name in named if name in before and before[name].sensitive):
+        note(f"what {', '.join(secrets)} was is a secret, and is not known")
+
+
+def undoing(
+    resource: "ConfigResource",
+    before: "Mapping[str, ConfigEntry]",
+    named: Collection[str],
+    bootstrap: str | None = None,
+) -> str:
+    """The command that takes a change of some settings back; empty: none does. Pure.
+
+    Secrets are not in it: what they were is not known.
+    """
+    from regnum_client.admin.configs import ConfigSource  # noqa: PLC0415
+
+    whose, own = ["--cluster"], ConfigSource.CLUSTER
+    if resource.topic is not None:
+        whose, own = ["--topic", resource.topic], ConfigSource.TOPIC
+    elif resource.broker is not None:
+        whose, own = ["--broker", str(resource.broker)], ConfigSource.BROKER
+    known = {name: before.get(name) for name in named}
+    had = {name: was for name, was in known.items() if was is not None and was.source is own and not was.sensitive}
+    sets = [f"{name}={was.value}" for name, was in had.items()]
+    unsets = [name for name, was in known.items() if was is None or was.source is not own]
+    if bootstrap is not None:
+        whose += ["--bootstrap", bootstrap]
+    if sets and unsets:
+        options = [word for text in sets for word in ("--set", text)]
+        options += [word for name in unsets for word in ("--delete", name)]
+        return shlex.join(["regnum", "configs", "alter", *whose, *options])
+    if not sets and not unsets:
+        return ""
+    return shlex.join(["regnum", "configs", "set" if sets else "unset", *whose, *sets, *unsets])
 
 
 def _show_changes(rows: list[dict[str, Any]], values: Mapping[str, str], delete: Sequence[str], output: Output) -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from regnum_client.admin.describing.offset_admin import PartitionOffsets
@@ -22,58 +21,20 @@ from regnum_console.context import (
     link,
     part,
     partition_link,
-    some_at_a_time,
     told,
     untold,
     whole_number,
     wrong,
 )
 from regnum_console.html import Child, Markup, el, table
+from regnum_console.pages.lags import MEASURED_MAX, Ends, Lag, lag_of, read_lags
 from regnum_console.pages.layout import page
 
-MEASURED_MAX: Final = 500
-"""Groups whose lag is asked for at a time: of more, those of one page are."""
 PAGE: Final = 100
 """Groups of a page, and partitions of a group."""
 SORTS: Final = ("lag", "name")
 GOALS: Final = {"earliest": Goal.EARLIEST, "latest": Goal.LATEST, "time": Goal.TIME}
 """Resets that are shown beforehand."""
-
-Ends = Mapping[TopicPartition, PartitionOffsets | RegnumError]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lag:
-    """How far a group is behind."""
-
-    records: int | None
-    """In all its partitions whose ends are known; None: its coordinator does not say."""
-    partitions: int
-    """Partitions of which it has committed something."""
-    unknown: int
-    """Those of them whose ends are not known."""
-    worst: TopicPartition | None
-    """Where most of it is."""
-
-
-def lag_of(committed: Mapping[TopicPartition, CommittedOffset] | RegnumError, ends: Ends) -> Lag:
-    """See Lag. Pure.
-
-    A commit may be ahead of what a leader knows to be committed, or of a topic that was made anew: that is no lag.
-    """
-    if isinstance(committed, RegnumError):
-        return Lag(records=None, partitions=0, unknown=0, worst=None)
-    lags = {
-        one: max(0, end.high_watermark - offset.offset)
-        for one, offset in committed.items()
-        if isinstance(end := ends.get(one), PartitionOffsets)
-    }
-    return Lag(
-        records=sum(lags.values()),
-        partitions=len(committed),
-        unknown=len(committed) - len(lags),
-        worst=max(lags, key=lambda one: lags[one], default=None),
-    )
 
 
 async def show(context: Context, request: Request) -> Response:
@@ -109,12 +70,8 @@ async def show(context: Context, request: Request) -> Response:
 
 
 async def _lags(context: Context, groups: Sequence[GroupListing]) -> dict[str, Lag]:
-    cluster = context.ports.cluster
-    committed = await some_at_a_time(cluster.list_group_offsets(one.group_id) for one in groups)
-    wanted = {one for offsets in committed if not isinstance(offsets, RegnumError) for one in offsets}
-    ends = await told(cluster.list_offsets(sorted(wanted)))
-    known: Ends = {} if isinstance(ends, RegnumError) else ends
-    return {group.group_id: lag_of(offsets, known) for group, offsets in zip(groups, committed, strict=True)}
+    committed, ends = await read_lags(context, [one.group_id for one in groups])
+    return {name: lag_of(offsets, ends) for name, offsets in committed.items()}
 
 
 def _row(group: GroupListing, lag: Lag) -> list[Child]:

@@ -16,11 +16,16 @@ from regnum_console.forms import posted
 from regnum_console.guard import NOT_THE_PAGE, is_token
 from regnum_console.html import Child, Markup, el
 from regnum_console.pages.layout import area, page
+from regnum_console.records.filtering import ASKED, filter_of
 from regnum_console.records.reading import page_of, search, tail
 from regnum_console.records.words import FORMS, records_table
 
 COUNT: Final = 50
 """Records of a page."""
+FILTERS: Final = tuple(
+    zip(ASKED, ("Search", "Key", "Value", "Header"), ("anywhere", "part of it", "part of it", "NAME=part"), strict=True)
+)
+"""Name, label and hint of each field that records are searched by."""
 FORM_BYTES_MAX: Final = 1_100_000
 """A form that is longer is refused: a record is at most 1 MB unless brokers are told otherwise."""
 
@@ -43,18 +48,23 @@ async def choose(context: Context, request: Request) -> Response:
 
 
 async def show(context: Context, request: Request) -> Response:
-    """``/records/orders?partition=&from=&as=&follow=&search=``."""
+    """``/records/orders?partition=&from=&as=&follow=&search=&key=&value=&header=``."""
     topic = await context.ports.cluster.describe_topic(request.path_params["topic"])
     asked = request.query_params
     name = part(topic.name)
-    head = [el("p", link(f"/topics/{name}", "Partitions of the topic")), _form(request, topic)]
-    keep = {key: asked.get(key, "") for key in ("partition", "from", "as", "search")}
-    if asked.get("search"):
+    masked = context.ports.masked(topic.name)
+    head = [
+        el("p", link(f"/topics/{name}", "Partitions of the topic")),
+        el("p", f"Masked by this console: {', '.join(masked)}.", class_="note") if masked else None,
+        _form(request, topic),
+    ]
+    keep = {key: asked.get(key, "") for key in ("partition", "from", "as", *ASKED)}
+    if filter_of(asked) is not None:
         body: Child = [_stop(), area("progress", el("p", "The search begins.")), area("found")]
         query = urlencode({key: value for key, value in keep.items() if value})
         return page(context, topic.name, head, body, here="/records", live=f"/live/search/{name}?{query}")
     if asked.get("follow"):
-        query = urlencode({key: value for key, value in keep.items() if value and key != "from"})
+        query = urlencode({key: value for key, value in keep.items() if value and key in {"partition", "as"}})
         body = [_stop(), el("p", "Records that come from now on:", class_="quiet"), area("new")]
         return page(context, topic.name, head, body, here="/records", live=f"/live/tail/{name}?{query}")
     return page(
@@ -101,9 +111,9 @@ async def stream_tail(context: Context, request: Request) -> Response:
 
 
 async def stream_search(context: Context, request: Request) -> Response:
-    """``/live/search/orders?search=``."""
-    wanted = request.query_params.get("search", "")
-    if not wanted:
+    """``/live/search/orders?search=&key=&value=&header=``."""
+    wanted = filter_of(request.query_params)
+    if wanted is None:
         raise wrong("nothing is searched for: name a text")
     start = _place(context, request, otherwise=EARLIEST)
     parts = search(context, request.path_params["topic"], _partitions(request), start, wanted, _as(request))
@@ -168,12 +178,20 @@ def _form(request: Request, topic: TopicView) -> Markup:
         el("label", "Partition ", el("select", options, name="partition")),
         el("label", "From ", place),
         el("label", "As ", el("select", forms, name="as")),
-        el("label", "Search ", el("input", type="search", name="search", value=asked.get("search", ""))),
+        [
+            el(
+                "label",
+                f"{label} ",
+                el("input", type="search", name=name, value=asked.get(name), placeholder=hint, size=14),
+            )
+            for name, label, hint in FILTERS
+        ],
         el("button", "Show"),
         el("button", "Follow", name="follow", value="1"),
         method="get",
         action=f"/records/{part(topic.name)}",
         role="search",
+        data_saves="records",
     )
 
 

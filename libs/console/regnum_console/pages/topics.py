@@ -1,8 +1,7 @@
 """Topics page by page, or the largest of them; a topic with its partitions."""
 
 import contextlib
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from regnum_client.admin.describing.offset_admin import PartitionOffsets
@@ -18,28 +17,51 @@ from starlette.responses import Response
 
 from regnum_console.context import Context, ids, link, part, partition_link, told, whole_number, wrong
 from regnum_console.html import Child, Markup, el, table
+from regnum_console.keeping import TopicLags
+from regnum_console.pages.lags import topic_lags
 from regnum_console.pages.layout import page
+from regnum_console.pages.ranking import LAG, NAME, ORDERS, RECORDS, SIZE, Choice, bytes_in, ranked
 
 PAGE: Final = 100
 """Topics, or partitions, of a page."""
-SIZED_MAX: Final = 50_000
-"""Partitions whose sizes are asked for to find the largest topics."""
 CHOOSABLE: Final = (Trouble.OFFLINE, Trouble.UNDER_REPLICATED, Trouble.UNDER_MIN_ISR)
 """Troubles that brokers choose topics by."""
-BY_SIZE: Final = "size"
-"""Value of ``by`` for the largest topics."""
+COLUMNS: Final = (
+    *(("Topic", NAME), ("State", ""), ("Partitions", ""), ("Replicas", "")),
+    *(("Lag", LAG), ("Records", RECORDS), ("Size", SIZE)),
+)
+"""Columns of the list, and what each is sorted by."""
+KEPT: Final = ("match", "trouble", "internal", "by", "min_size", "min_records")
+"""What of the address the links of the list keep."""
 
 
 async def show(context: Context, request: Request) -> Response:
-    """``/topics?match=&trouble=&internal=&first=&by=``."""
-    asked = request.query_params
-    chosen = _chosen(request)
+    """``/topics?match=&trouble=&internal=&first=&by=&min_size=&min_records=&from=``."""
+    chosen, choice = _chosen(request), _choice(request)
+    lags = await topic_lags(context)
     try:
         chosen.check()
-        body = await (_largest(context, chosen) if asked.get("by") == BY_SIZE else _by_name(context, request, chosen))
+        body = await (
+            _by_name(context, request, chosen, lags)
+            if choice == Choice(NAME)
+            else _ranked(context, request, chosen, choice, lags)
+        )
     except InvalidTopicFilterError as error:
         raise wrong(str(error)) from None
-    return page(context, "Topics", _form(request), body, here="/topics")
+    note = el("p", lags.note, class_="quiet") if lags.note else None
+    return page(context, "Topics", _form(request), body, note, here="/topics")
+
+
+def _choice(request: Request) -> Choice:
+    asked = request.query_params
+    order = asked.get("by") or NAME
+    if order not in ORDERS:
+        raise wrong(f"topics are not sorted by {order[:40]!r}")
+    return Choice(
+        order,
+        bytes_in("the least size", asked.get("min_size", "")),
+        whole_number(request, "min_records", otherwise=0, largest=2**63 - 1),
+    )
 
 
 def _chosen(request: Request) -> TopicFilter:
@@ -58,7 +80,7 @@ def _chosen(request: Request) -> TopicFilter:
 def _form(request: Request) -> Markup:
     asked = request.query_params
     options = [("", "any state"), *((one.value, one.value) for one in CHOOSABLE)]
-    orders = [("", "by name"), (BY_SIZE, "the largest")]
+    orders = [("", "by name"), (SIZE, "the largest"), (RECORDS, "most records"), (LAG, "most lag")]
     return el(
         "form",
         el(
@@ -72,6 +94,16 @@ def _form(request: Request) -> Markup:
         el("label", "Order ", _select("by", orders, asked.get("by", ""))),
         el(
             "label",
+            "Size from ",
+            el("input", name="min_size", value=asked.get("min_size"), placeholder="10 MB", size=6),
+        ),
+        el(
+            "label",
+            "Records from ",
+            el("input", name="min_records", value=asked.get("min_records"), inputmode="numeric", size=6),
+        ),
+        el(
+            "label",
             el("input", type="checkbox", name="internal", value="1", checked=bool(asked.get("internal"))),
             " Regnum's own",
         ),
@@ -79,7 +111,12 @@ def _form(request: Request) -> Markup:
         method="get",
         action="/topics",
         role="search",
+        data_saves="topics",
     )
+
+
+def _least(label: str, name: str, value: str | None, *, hint: str) -> Markup:
+    return el("label", label, el("input", name=name, value=value, placeholder=hint, size=6))
 
 
 def _select(name: str, options: Iterable[tuple[str, str]], chosen: str) -> Markup:
@@ -88,31 +125,22 @@ def _select(name: str, options: Iterable[tuple[str, str]], chosen: str) -> Marku
     )
 
 
-async def _by_name(context: Context, request: Request, chosen: TopicFilter) -> Child:
-    asked = request.query_params
+async def _by_name(context: Context, request: Request, chosen: TopicFilter, lags: TopicLags) -> Child:
     found: list[TopicSummary] = []
-    first = asked.get("first", "")
+    first = request.query_params.get("first", "")
     pages = context.ports.cluster.summarize_topics(chosen=chosen, limit=PAGE + 1, first=first)
     async with contextlib.aclosing(pages):
         async for some in pages:
             found += some
             if len(found) > PAGE:
                 break
-    rows: list[list[Child]] = [
-        [
-            link(f"/topics/{part(one.name)}", one.name),
-            _lacking(one),
-            f"{one.partitions:,}",
-            one.replication_factor,
-        ]
-        for one in found[:PAGE]
-    ]
-    keep = {name: asked.get(name) for name in ("match", "trouble", "internal")}
+    rows: list[list[Child]] = [[*_about(one), _lag(one.name, lags)] for one in found[:PAGE]]
+    keep = _keep(request)
     steps: list[Child] = [link("/topics", "First page", **keep)] if first else []
     if len(found) > PAGE:
         steps.append(link("/topics", "Next page", **keep, first=found[PAGE].name))
-    listed = table(("Topic", "State", "Partitions", "Replicas"), rows, empty="No topic is such a one.", numbers=2)
-    return [listed, el("p", [[step, " "] for step in steps], class_="steps")]
+    listed = table(_heads(keep, COLUMNS[:-2]), rows, empty="No topic is such a one.", numbers=3)
+    return [listed, _steps(steps)]
 
 
 def _lacking(one: TopicSummary) -> Markup:
@@ -125,41 +153,55 @@ def _lacking(one: TopicSummary) -> Markup:
     return el("span", ", ".join(words) or "in sync", class_="bad" if words else "good")
 
 
-async def _largest(context: Context, chosen: TopicFilter) -> Child:
-    """The largest topics by what leaders say; the connection is one of its own, for it asks of all partitions."""
-    chosen = replace(chosen, troubles=frozenset())
-    wanted: list[TopicPartition] = []
-    async with context.scans, context.ports.connect() as cluster:
-        async with contextlib.aclosing(cluster.describe_topics(chosen=chosen)) as topics:
-            async for topic in topics:
-                wanted += [TopicPartition(topic.name, number) for number in topic.partitions]
-                if len(wanted) >= SIZED_MAX:
-                    break
-        replicas = await cluster.describe_replicas(wanted)
-    sizes: dict[str, tuple[int, int, int]] = {}
-    for (name, _), of in replicas.items():
-        leader = next((one for one in of if one.leading and one.size_bytes is not None), None)
-        total, records, silent = sizes.get(name, (0, 0, 0))
-        if leader is None:
-            sizes[name] = (total, records, silent + 1)
-        else:
-            many = (leader.log_end or 0) - (leader.log_start or 0)
-            sizes[name] = (total + (leader.size_bytes or 0), records + many, silent)
-    largest = sorted(sizes.items(), key=lambda item: (-item[1][0], item[0]))[:PAGE]
-    rows = [
+async def _ranked(context: Context, request: Request, chosen: TopicFilter, choice: Choice, lags: TopicLags) -> Child:
+    found = await ranked(context, chosen, choice, lags)
+    begin = whole_number(request, "from", otherwise=0, largest=1_000_000)
+    rows: list[list[Child]] = [
         [
-            link(f"/topics/{part(name)}", name),
-            f"{silent} partitions do not say" if silent else "",
-            f"{records:,}",
-            size(total),
+            *_about(one),
+            _lag(one.name, lags),
+            f"{figures.records:,}",
+            f"{size(figures.size_bytes)}{f', {figures.silent} partitions do not say' if figures.silent else ''}",
         ]
-        for name, (total, records, silent) in largest
+        for one, figures in found.topics[begin : begin + PAGE]
     ]
-    told_of = f"The largest {len(rows):,} of {len(sizes):,} topics, by the logs of their leaders; one copy counts."
-    if len(wanted) >= SIZED_MAX:
-        told_of += f" Only the first {len(wanted):,} partitions were asked for: choose by name."
-    listed = table(("Topic", "", "Offsets", "Size"), rows, empty="No topic is such a one.", numbers=2)
-    return [el("p", told_of, class_="quiet"), listed]
+    told_of = f"{len(found.topics):,} of {found.of:,} topics, by {choice.order}; one copy of each log counts."
+    if choice.order == LAG:
+        told_of += " Topics of which no group has committed anything are left out."
+    if found.cut:
+        told_of += " There are more, which have too many partitions to ask for: choose by name."
+    keep = _keep(request)
+    steps: list[Child] = [link("/topics", "First page", **keep)] if begin else []
+    if begin + PAGE < len(found.topics):
+        steps.append(link("/topics", "Next page", **keep, from_=begin + PAGE))
+    listed = table(_heads(keep, COLUMNS), rows, empty="No topic is such a one.", numbers=5)
+    return [el("p", told_of, class_="quiet"), listed, _steps(steps)]
+
+
+def _about(one: TopicSummary) -> list[Child]:
+    """The first cells of a row; the name's link is what the browser hangs its own buttons to."""
+    return [
+        el("a", one.name, href=f"/topics/{part(one.name)}", data_topic=one.name),
+        _lacking(one),
+        f"{one.partitions:,}",
+        one.replication_factor,
+    ]
+
+
+def _heads(keep: Mapping[str, str | None], columns: Iterable[tuple[str, str]]) -> list[Child]:
+    return [link("/topics", name, **{**keep, "by": by}) if by else name for name, by in columns]
+
+
+def _lag(topic: str, lags: TopicLags) -> str:
+    return f"{lags.of[topic]:,}" if topic in lags.of else "-"
+
+
+def _keep(request: Request) -> dict[str, str | None]:
+    return {name: request.query_params.get(name) for name in KEPT}
+
+
+def _steps(steps: Sequence[Child]) -> Markup:
+    return el("p", [[step, " "] for step in steps], class_="steps")
 
 
 async def show_topic(context: Context, request: Request) -> Response:

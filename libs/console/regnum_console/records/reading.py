@@ -13,7 +13,8 @@ from regnum_console.context import Context
 from regnum_console.html import Markup, el
 from regnum_console.live.streams import Done, Part, Parts
 from regnum_console.port import Reader
-from regnum_console.records.words import matches, records_table, size_of, spellings_of
+from regnum_console.records.filtering import RecordFilter
+from regnum_console.records.words import records_table, size_of
 
 PAGE_WAIT_S: Final = 3.0
 """How long the records of a page are waited for."""
@@ -65,9 +66,9 @@ async def tail(context: Context, topic: str, partitions: Sequence[int] | None, f
 
 
 async def search(
-    context: Context, topic: str, partitions: Sequence[int] | None, start: Start, wanted: str, form: str
+    context: Context, topic: str, partitions: Sequence[int] | None, start: Start, wanted: RecordFilter, form: str
 ) -> Parts:
-    """Records that have a text in key, value or headers, up to where the partitions end now."""
+    """Records that a filter finds, up to where the partitions end now."""
     if context.searches.locked():
         yield Part("progress", el("p", "Other searches are running: this one begins when one of them ends."))
     async with context.searches, context.ports.read() as reader:
@@ -75,13 +76,12 @@ async def search(
         ends = dict(await reader.end_offsets(assigned))
         work = Work({one: reader.position(one) for one in assigned}, ends)
         begin_s = said_s = context.clock.monotonic()
-        spellings = spellings_of(wanted)
         while True:
             records = await reader.read(records_max=1_000, timeout_s=READ_S)
             hits = [one for one in records if one.offset < ends[TopicPartition(one.topic, one.partition)]]
             work.records += len(records)
             work.bytes += sum(map(size_of, records))
-            hits = [one for one in hits if matches(one, spellings)][: FOUND_MAX - work.found]
+            hits = [one for one in hits if wanted.finds(one)][: FOUND_MAX - work.found]
             work.found += len(hits)
             positions = {one: reader.position(one) for one in assigned}
             now_s = context.clock.monotonic()

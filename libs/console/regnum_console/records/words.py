@@ -5,7 +5,6 @@ What is shown of each record is bounded, so that a page of records is.
 
 import json
 import re
-from collections.abc import Sequence
 from typing import Final
 
 from regnum_client.commands.looking.event_words import record_time_of
@@ -88,20 +87,6 @@ def records_table(records: list[ConsumedRecord], form: str) -> Markup:
         )
     columns = ("Partition", "Offset", "Time", "Key", "Value", "Headers")
     return table(columns, rows, empty="No record.", caption="Records")
-
-
-def spellings_of(text: str) -> tuple[bytes, ...]:
-    r"""A text as it may stand in records: as UTF-8, and as JSON may escape it (``Zo\u00eb`` is shown as Zoë)."""
-    escaped = json.dumps(text)[1:-1].encode()
-    return tuple({text.encode(): None, escaped: None})
-
-
-def matches(record: ConsumedRecord, spellings: Sequence[bytes]) -> bool:
-    """Whether a text, in one of its spellings, is in a record's key, value or headers."""
-    within = [record.key, record.value]
-    for name, value in record.headers:
-        within += [name.encode("utf-8", "surrogateescape"), value]
-    return any(wanted in one for one in within if one for wanted in spellings)
 
 
 def size_of(record: ConsumedRecord) -> int:

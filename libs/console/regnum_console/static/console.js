@@ -31,6 +31,8 @@ function put({element, html, how, keep}) {
   }
 }
 
+if (document.querySelector("form[data-saves], a[data-topic]")) import("./kept.js");
+
 // A browser has six connections to a place, and each stream takes one: pages that are not looked at hold none, but for
 // those that would miss something.
 const misses = document.getElementById("stop") || document.getElementById("new");

@@ -1,9 +1,10 @@
-"""Two sets of changes side by side: which step differs, by how much, and what else does. Pure.
+"""Two sets of changes, or two changes, side by side: which step differs, by how much, and what else does. Pure.
 
 Failures are compared with failures and planned changes with planned ones: these have no failure to find out, and in one
 sample with them the median of a step says how many there are of each.
 A step counts as different where the interval of the difference of its medians does not hold zero. The interval is that
-of so many comparisons at once (Bonferroni), so that equal sets seldom raise anything.
+of so many comparisons at once (Bonferroni), so that equal sets seldom raise anything. Two changes stand side by side as
+they were, which says nothing of their kinds.
 """
 
 from collections import Counter, defaultdict
@@ -12,14 +13,18 @@ from typing import Any, Final, NamedTuple
 
 from regnum_insight.attribution import steps
 from regnum_insight.attribution.changes import SUCCESSION, UNTRACED, Change
-from regnum_insight.reporting.rows import label_of, title
+from regnum_insight.reporting.choosing import errors_of
+from regnum_insight.reporting.rows import label_of, marked_label_of, started, title
 from regnum_insight.reporting.statistics import Difference, difference
+from regnum_insight.reporting.text import aligned
 from regnum_insight.spans.otlp import Process
 
 CHANGES_MIN: Final = 8
 """With fewer changes on a side nothing is said to differ: resampling five tells too little of how they vary."""
 LEAST_MS: Final = 1.0
 """A smaller difference is none."""
+SHOWN_MS: Final = 0.05
+"""A stage of two changes that took less in both is not shown to a person."""
 _CONFIDENCE: Final = 0.99
 
 
@@ -162,3 +167,92 @@ def _wrote(first: set[Process], second: set[Process]) -> list[str]:
 
 def _told(counts: Counter[str]) -> str:
     return ", ".join(f"{name} ({n})" for name, n in counts.most_common(6)) or "none"
+
+
+class Stage(NamedTuple):
+    """One stage of both."""
+
+    step: str
+    """Its name; ``all`` for the whole."""
+    first_ms: float | None
+    """What it took in the first; None: it has none."""
+    second_ms: float | None
+    """What it took in the second."""
+
+    @property
+    def difference_ms(self) -> float:
+        """By how much the second took longer."""
+        return round((self.second_ms or 0.0) - (self.first_ms or 0.0), 6)
+
+
+class Pair(NamedTuple):
+    """Two changes."""
+
+    first: Change
+    """The one that differences start from."""
+    second: Change
+    """Is compared with it."""
+    stages: tuple[Stage, ...]
+    """Stages of their worst chains in the order of time, and the whole at the end."""
+    about: tuple[tuple[str, str, str], ...]
+    """What each is: name of the fact, and both."""
+
+
+def pair_of(first: Change, second: Change) -> Pair:
+    """Put two changes side by side."""
+    one, other = first.steps_ms, second.steps_ms
+    stages = [Stage(step, one.get(step), other.get(step)) for step in steps.ALL_STEPS if step in one or step in other]
+    facts = (
+        ("trace", lambda of: of.trace_id),
+        ("began", lambda of: started(of)[:23].replace("T", " ")),
+        ("kind", marked_label_of),
+        ("victim", lambda of: of.victim or "-"),
+        ("partitions", lambda of: f"{of.partitions:,}"),
+        ("worst", lambda of: of.worst.name),
+        ("new leader", lambda of: of.worst.leader or "-"),
+        ("outage, ms", lambda of: "-" if of.outage_ms is None else f"{of.outage_ms:.1f}"),
+        ("errors", lambda of: ", ".join(errors_of(of)) or "-"),
+        ("version", lambda of: of.version or "-"),
+    )
+    return Pair(
+        first,
+        second,
+        (*stages, Stage("all", first.total_ms, second.total_ms)),
+        tuple((name, fact(first), fact(second)) for name, fact in facts),
+    )
+
+
+def shown_stages(pair: Pair) -> list[list[str]]:
+    """Cells of each stage that took time: name, both, the difference, and a mark at the largest one."""
+    shown = [one for one in pair.stages if max(one.first_ms or 0, one.second_ms or 0) >= SHOWN_MS or one.step == "all"]
+    parts = [one for one in shown if one.step != "all" and abs(one.difference_ms) >= SHOWN_MS]
+    largest = max(parts, key=lambda one: abs(one.difference_ms), default=None)
+    return [
+        [
+            title(one.step), _ms(one.first_ms), _ms(one.second_ms), f"{one.difference_ms:+.1f}",
+            "differs most" if one is largest else "",
+        ]
+        for one in shown
+    ]  # fmt: skip
+
+
+def pair_text(pair: Pair) -> str:
+    """Both for a terminal."""
+    about = aligned([["", "first", "second"], *map(list, pair.about)], left=(0, 1, 2))
+    stages = aligned([["stage", "first, ms", "second, ms", "difference", ""], *shown_stages(pair)], left=(0, 4))
+    return "\n".join([*about, "", *stages])
+
+
+def pair_value(pair: Pair) -> dict[str, Any]:
+    """Both for JSON."""
+    return {
+        "about": [{"fact": name, "first": one, "second": other} for name, one, other in pair.about],
+        "stages": [
+            {"step": one.step, "first_ms": one.first_ms, "second_ms": one.second_ms, "difference_ms": one.difference_ms}
+            for one in pair.stages
+        ],
+    }
+
+
+def _ms(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}"

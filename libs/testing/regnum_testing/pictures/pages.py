@@ -19,15 +19,18 @@ from regnum_client.admin.reassignment.values import AddedReplica, OngoingReassig
 from regnum_client.records import TopicPartition
 from regnum_console.guard import Hosts
 from regnum_console.listening import served
+from regnum_console.live.feed import Sources
 from regnum_console.live.tail import TraceTail
 from regnum_insight.attribution.changes import SELECTION
 from regnum_model.topic_filter import Trouble
 from regnum_service.clock import SystemClock
+from regnum_telemetry.conventions import KIND_BALANCE
 
 from regnum_testing.asgi import HOST, ask
 from regnum_testing.change_traces import FullChangeTrace
 from regnum_testing.fake_console import WHEN_MS, FakeConsole, event_of, health_of, topic_of
 from regnum_testing.fake_visitors import FakeVisitors
+from regnum_testing.pictures import kept
 from regnum_testing.pictures.devtools import Page, opened
 
 TOPICS: Final = 5_000
@@ -50,6 +53,7 @@ PAGES: Final = {
     "search": "/records/orders?search=Anna",
     "changes": "/changes",
     "change": f"/changes/{CHANGE}",
+    "compared": f"/changes/{CHANGE}?with={2:032x}",
     "events": "/events",
     "quotas": "/quotas",
     "moves": "/moves",
@@ -70,7 +74,9 @@ LOOKS: Final = (("light", 1100, 900, False), ("dark", 1100, 900, True), ("narrow
 def busy_console(traces: Path, hosts: Hosts, *, topics: int = TOPICS) -> FakeConsole:
     """A cluster in which something is wrong, something moves, and clients wait."""
     FullChangeTrace().write(traces)
-    console = FakeConsole(writes=True, source=TraceTail(traces, SELECTION), hosts=hosts)
+    FullChangeTrace(2, kind=KIND_BALANCE, before_ms=-7_000.0).write(traces / "before")
+    tails = Sources([TraceTail(one, SELECTION) for one in (traces, traces / "before")])
+    console = FakeConsole(writes=True, source=tails, hosts=hosts)
     cluster = console.cluster
     for n in range(topics):
         cluster.topics[f"clicks.region-{n:04}"] = topic_of(f"clicks.region-{n:04}", [[1, 2, 3]])
@@ -194,6 +200,7 @@ async def judge(program: str, folder: Path) -> list[str]:
             ticking = asyncio.create_task(_ticking(console), name="time of the console")
             try:
                 found += await asyncio.to_thread(lambda: list(_looked_at(program, folder, pages, cookie)))
+                found += await asyncio.to_thread(lambda: list(kept.complaints(program, pages["cluster"], folder)))
             finally:
                 ticking.cancel()
                 console.streams.closing.set()

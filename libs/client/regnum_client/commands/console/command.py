@@ -17,6 +17,7 @@ from regnum_client.commands.invocation import (
     OutputOption,
     note,
     run,
+    wrong_use,
 )
 from regnum_client.commands.rendering import emit_one
 
@@ -40,6 +41,15 @@ def console(
     writes: Annotated[
         bool, typer.Option("--writes", help="Records may be produced from the pages. Default: nothing is changed.")
     ] = False,
+    mask: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--mask",
+            metavar="TOPIC=PART",
+            help="Mask what no page may show of a topic's records: value, key, headers, field:NAME of JSON values or "
+            "header:NAME; * in TOPIC stands for any text. May stand more than once.",
+        ),
+    ] = None,
     certificate: Annotated[
         Path | None,
         typer.Option(
@@ -57,7 +67,8 @@ def console(
 
     async def work() -> None:
         check_installed()
-        from regnum_console.serving import Options, serve  # noqa: PLC0415 - only this command needs a web server
+        from regnum_console.records.masking import mask_of  # noqa: PLC0415 - only this command needs a web server
+        from regnum_console.serving import Options, serve  # noqa: PLC0415
         from regnum_service.tls.files import TlsFiles  # noqa: PLC0415 - and gRPC, which no command of files loads
 
         def ready(address: str) -> None:
@@ -67,6 +78,10 @@ def console(
             else:
                 emit_one({"address": address}, output)
 
+        try:
+            masks = tuple(map(mask_of, mask or ()))
+        except ValueError as error:
+            raise wrong_use(f"--mask {error}") from None
         folder = traces if traces is not None or bootstrap is not None or otlp is not None else _traces_here()
         served_with = None if certificate is None and key is None else TlsFiles(certificate=certificate, key=key)
         options: Options = Options(
@@ -76,6 +91,7 @@ def console(
             traces=folder,
             otlp=otlp,
             writes=writes,
+            masks=masks,
             served_with=served_with,
         )
         await serve(options, ready=ready)

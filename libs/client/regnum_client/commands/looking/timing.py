@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import typer
 
-from regnum_client.commands.failovers import NO_TRACES_STATUS, failed, traces_of
+from regnum_client.commands.failovers.traces import NO_TRACES_STATUS, failed, traces_of
 from regnum_client.commands.invocation import Output, note_wait, run, visible
 from regnum_client.commands.rendering import emit_one
 

@@ -1,5 +1,7 @@
 """`regnum quotas`: set, describe, remove; `top` and `calibrate` stand next door."""
 
+import shlex
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -115,24 +117,30 @@ def set_quota(
     if not named:
         raise wrong_use(WHOSE)
 
-    async def work() -> "tuple[ClientQuota, ...]":
+    async def work() -> "tuple[tuple[ClientQuota, ...], tuple[ClientQuota, ...]]":
         from regnum_client.admin.admin import Admin  # noqa: PLC0415
         from regnum_client.admin.quotas import ClientQuota, QuotaAlteration  # noqa: PLC0415
 
         entity = _entity(user, client_id, default_user=default_user, default_client_id=default_client_id)
         alteration = QuotaAlteration(entity=entity, set=limits)
         async with Admin(bootstrap, timeout_s=timeout or TIMEOUT_S) as admin:
+            before = await admin.describe_client_quotas(entity)
             answers = await admin.alter_client_quotas([alteration], validate_only=dry_run)
             error = answers[entity]
             if error is not None:
                 raise error
             if dry_run:
-                return (ClientQuota(entity=entity, values=limits),)
-            return await admin.describe_client_quotas(entity)
+                return before, (ClientQuota(entity=entity, values=limits),)
+            return before, await admin.describe_client_quotas(entity)
 
-    quotas = run(work())
-    rows = [_row(quota) for quota in quotas]
+    before, quotas = run(work())
+    was = limits_of(before)
+    changed = [key for key, limit in limits.items() if was.get(key) != limit]
+    undo = "" if dry_run else undoing(quotas[0].entity, was, changed, bootstrap)
+    rows = [{**_row(quota), "was": {key: was.get(key) for key in limits}, "undo": undo or None} for quota in quotas]
     emit_rows(rows, output, columns=_columns(rows))
+    if output is Output.TABLE:
+        _note_changes(was, limits, undo)
     if dry_run:
         note("nothing was changed; run it again without --dry-run")
     elif any(BURST in quota.values and RATE not in quota.values for quota in quotas):
@@ -184,6 +192,7 @@ def remove(
     producer_byte_rate: Annotated[bool, typer.Option(help="Only the rate of bytes produced.")] = False,
     consumer_byte_rate: Annotated[bool, typer.Option(help="Only the rate of bytes fetched.")] = False,
     request_percentage: Annotated[bool, typer.Option(help="Only the share of the brokers' time.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check only; remove nothing.")] = False,
     output: OutputOption = Output.TABLE,
     bootstrap: BootstrapOption = None,
     timeout: TimeoutOption = None,
@@ -196,21 +205,78 @@ def remove(
     named_keys = (rate, burst, producer_byte_rate, consumer_byte_rate, request_percentage)
     chosen_keys = [key for key, chosen in zip(KEYS, named_keys, strict=True) if chosen]
 
-    async def work() -> "tuple[QuotaEntity, list[str]]":
+    async def work() -> "tuple[QuotaEntity, dict[str, float]]":
         from regnum_client.admin.admin import Admin  # noqa: PLC0415
+        from regnum_client.admin.quotas import QuotaAlteration  # noqa: PLC0415
 
         entity = _entity(user, client_id, default_user=default_user, default_client_id=default_client_id)
         keys = chosen_keys or [key for key in KEYS if key in entity.keys]
         async with Admin(bootstrap, timeout_s=timeout or TIMEOUT_S) as admin:
-            before = await admin.describe_client_quotas(entity)
+            was = limits_of(await admin.describe_client_quotas(entity))
             # Whatever was described: what cannot be read is not, and can be removed.
-            await admin.alter_client_quota(entity, remove=keys)
-        return entity, [key for key in keys if any(key in quota.values for quota in before)]
+            alteration = QuotaAlteration(entity=entity, remove=keys)
+            error = (await admin.alter_client_quotas([alteration], validate_only=dry_run))[entity]
+            if error is not None:
+                raise error
+        return entity, {key: was[key] for key in keys if key in was}
 
-    entity, removed = run(work())
-    emit_rows([{**_whose(entity), "removed": removed}], output, columns=("entity", "removed"))
-    if not removed:
+    entity, was = run(work())
+    named_as = "to_remove" if dry_run else "removed"
+    undo = "" if dry_run else undoing(entity, was, was, bootstrap)
+    row = {**_whose(entity), named_as: list(was), "was": was, "undo": undo or None}
+    emit_rows([row], output, columns=("entity", named_as, "was"))
+    if not was:
         note("no such quota was in force; see `regnum quotas describe` for those that are")
+    elif undo and output is Output.TABLE:
+        note(f"undo: {undo}")
+    if dry_run:
+        note("nothing was changed; run it again without --dry-run")
+
+
+def _note_changes(was: Mapping[str, float], limits: Mapping[str, float], undo: str) -> None:
+    for key, limit in limits.items():
+        note(f"{key}: {_told(was.get(key))} -> {_told(limit)}")
+    if undo:
+        note(f"undo: {undo}")
+
+
+def undoing(
+    entity: "QuotaEntity", was: Mapping[str, float], changed: Iterable[str], bootstrap: str | None = None
+) -> str:
+    """The command, or two, that take a change of some limits back; empty: nothing was changed. Pure."""
+    whose = [*_options(entity), *([] if bootstrap is None else ["--bootstrap", bootstrap])]
+    lost = [key for key in changed if key not in was]
+    sets = [word for key in changed if key in was for word in (_option(key), _told(was[key]))]
+    commands = [["regnum", "quotas", "set", *whose, *sets]] if sets else []
+    if lost:
+        commands.append(["regnum", "quotas", "remove", *whose, *map(_option, lost)])
+    return " && ".join(map(shlex.join, commands))
+
+
+def limits_of(quotas: "Iterable[ClientQuota]") -> dict[str, float]:
+    """The limits of one entity, as they were described. Pure."""
+    return {key: value for quota in quotas for key, value in quota.values.items()}
+
+
+def _options(entity: "QuotaEntity") -> list[str]:
+    from regnum_model.quotas import DEFAULT  # noqa: PLC0415
+
+    options = []
+    for name, of in (("user", entity.user), ("client-id", entity.client_id)):
+        if of is DEFAULT:
+            options.append(f"--default-{name}")
+        elif isinstance(of, str):
+            options.append(f"--{name}={of}")
+    return options or ["--cluster"]
+
+
+def _option(key: str) -> str:
+    return {RATE: "--rate", BURST: "--burst"}.get(key, f"--{key.replace('_', '-')}")
+
+
+def _told(limit: float | None) -> str:
+    """A limit as the options take it."""
+    return "none" if limit is None else f"{limit:.15g}"
 
 
 def _named(

@@ -13,12 +13,12 @@ from typing import Annotated
 import typer
 
 from regnum_client.commands.console.spans import OtlpOption, TracesDirOption
+from regnum_client.commands.failovers import changes
+from regnum_client.commands.failovers.traces import NO_TRACES_STATUS, TracesOption, failed, traces_of
 from regnum_client.commands.habits.grammar import Group
 from regnum_client.commands.invocation import (
     BootstrapOption,
-    CommandFailedError,
     DebugOption,
-    Failure,
     Output,
     OutputOption,
     note,
@@ -26,13 +26,9 @@ from regnum_client.commands.invocation import (
     visible,
     wrong_use,
 )
-from regnum_client.commands.local import DATA_DIR
 from regnum_client.commands.rendering import emit_one
 
 group = typer.Typer(cls=Group, help="Failovers, by the traces of the services.", no_args_is_help=True)
-
-NO_TRACES_STATUS = 3
-"""Exit status where there is no trace."""
 
 
 class By(StrEnum):
@@ -56,15 +52,7 @@ def _failovers() -> None:
 @group.command("report")
 def report(
     *,
-    traces: Annotated[
-        Path | None,
-        typer.Option(
-            "--traces",
-            metavar="PATH",
-            help="Folder of traces, or one file: OTLP as JSON or protobuf, plain, gzip or zstd. "
-            "Default: traces of the cluster of `regnum up`.",
-        ),
-    ] = None,
+    traces: TracesOption = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", metavar="DIR", help="Folder for the report. Default: failovers, beside traces."),
@@ -176,14 +164,6 @@ def _trends(tables: Path, since: date | None, by: By, output: Output) -> str:
     return trends_text(found) if output is Output.TABLE else json.dumps(trends_values(found))
 
 
-def traces_of(traces: Path | None) -> Path:
-    """The folder that is named, or that of the cluster of `regnum up`."""
-    from regnum_local.profile import read_profile  # noqa: PLC0415
-
-    profile = read_profile() if traces is None else None
-    return traces or (DATA_DIR if profile is None else profile.data_dir) / "traces"
-
-
 def _here(source: Path, out: Path, output: Output, before: Path | None) -> str:
     """In this process. Raises CommandFailedError where there are no traces."""
     # Only this command needs what reads traces.
@@ -222,10 +202,4 @@ async def _by_spark(source: Path, out: Path, output: Output) -> str:
         raise failed(int(error.exit_status), str(error)) from error
 
 
-def failed(status: int, message: str) -> CommandFailedError:
-    """A failure of a command that reads traces, by its exit status."""
-    return CommandFailedError(Failure(code=CODES[status], message=message, exit_status=status, metadata={}))
-
-
-CODES = {1: "JOB_FAILED", 3: "NO_TRACES", 5: "SPARK_UNAVAILABLE"}
-"""Names of the failures by their exit status."""
+changes.add_to(group)
