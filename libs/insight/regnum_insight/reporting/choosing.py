@@ -43,7 +43,7 @@ class ChangeFilter:
         )
 
     def _has_broker(self, change: Change) -> bool:
-        leaders = {chain.leader for chain in chains_of(change)}
+        leaders = {chain.leader for chain in (*chains_of(change), *change.orders)}
         return change.victim == f"broker {self.broker}" or str(self.broker) in leaders
 
     def _is_partition(self, name: str) -> bool:
@@ -63,7 +63,7 @@ def errors_of(change: Change) -> tuple[str, ...]:
 
 def partitions_of(change: Change) -> tuple[str, ...]:
     """Its partitions, as far as the trace names them."""
-    return tuple(dict.fromkeys([*(chain.name for chain in chains_of(change)), *change.first]))
+    return tuple(dict.fromkeys(chain.name for chain in (*chains_of(change), *change.orders)))
 
 
 def _plain(text: str) -> str:
