@@ -6,6 +6,7 @@ A story takes 1 to 4 s of processor time. Of the mutants that seeds find, ``docs
 import pytest
 from regnum_testing.simulation.apart import outcomes_apart
 from regnum_testing.simulation.mutants import MUTANTS
+from regnum_testing.simulation.mutants.hunting import TIMES_TOLD
 from regnum_testing.simulation.schedules.stories import STORIES
 
 TOLD = [name for name, mutant in MUTANTS.items() if mutant.story]
@@ -22,8 +23,8 @@ def test_the_product_is_clean(story: str) -> None:
 
 @pytest.mark.parametrize("mutant", TOLD)
 def test_mutants_are_found(mutant: str) -> None:
-    (outcome,) = outcomes_apart("--story", MUTANTS[mutant].story, "--mutant", mutant)
-    assert MUTANTS[mutant].is_found(outcome["found"])
+    outcomes = outcomes_apart("--story", MUTANTS[mutant].story, "--mutant", mutant, f"1-{TIMES_TOLD}")
+    assert any(MUTANTS[mutant].is_found(outcome["found"]) for outcome in outcomes)
 
 
 @pytest.mark.parametrize("mutant", SECOND_LINES)

@@ -26,6 +26,15 @@ def _store_goes_back() -> None:
     _fits(life.Fit.STORE_BEHIND)
 
 
+def a_lower_broker_epoch_proves_nothing() -> None:
+    """A second line: a broker that runs on is given a broker epoch that it has passed."""
+
+    async def nothing(self: Any, *_: Any) -> None:
+        del self
+
+    replaced(Lives, "prove", lambda _: nothing)
+
+
 def _directory_goes_back() -> None:
     _fits(life.Fit.DIRECTORY_BEHIND)
 
@@ -56,6 +65,7 @@ MUTANTS: Final = (
         rules="S10, T9",
         breaks="a broker whose disk knows more than the store takes that for in order",
         apply=_store_goes_back,
+        beside=(a_lower_broker_epoch_proves_nothing,),
         story="the_store_goes_back",
     ),
     Mutant(
