@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-import grpc
 import pytest
 from google.protobuf import json_format
 from google.protobuf.descriptor_pool import DescriptorPool
@@ -19,6 +18,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 from regnum_client import sync
 from regnum_local.cluster import LocalCluster
 from regnum_local.plan import Role
+from regnum_service.channel import blocking_channel
 from regnum_testing.page_commands import blocks, commands
 from regnum_testing.waiting import DEADLINE_S
 
@@ -47,7 +47,7 @@ def as_grpcurl(line: str, address: str) -> dict[str, Any]:
     """The answer to a call of that command line: names come from reflection, the request from its JSON."""
     words = shlex.split(line)
     service, _, method = words[-1].rpartition("/")
-    with grpc.insecure_channel(address) as channel:
+    with blocking_channel(address) as channel:
         pool = DescriptorPool(ProtoReflectionDescriptorDatabase(channel))
         called = pool.FindServiceByName(service).methods_by_name[method]
         request = json_format.ParseDict(json.loads(words[words.index("-d") + 1]), GetMessageClass(called.input_type)())
@@ -59,8 +59,8 @@ def as_grpcurl(line: str, address: str) -> dict[str, Any]:
         return json_format.MessageToDict(call(request, timeout=DEADLINE_S))
 
 
-def play(bootstrap: str, kafka: str) -> None:
-    """All of them, in the order of the page."""
+def play(bootstrap: str, kafka: str) -> dict[str, Any]:
+    """All of them, in the order of the page; the topic that the call of grpcurl found."""
     with sync.Admin(bootstrap) as admin:
         admin.create_topic("orders", partitions=3)
     sent, read = first_lines(SDK, 2, {"REGNUM_BOOTSTRAP": bootstrap})
@@ -69,7 +69,8 @@ def play(bootstrap: str, kafka: str) -> None:
     assert first_lines(KAFKA, 1, {"KAFKA": kafka}) == ["at offset 1"], "of the same partition, for it has the same key"
     (line,) = (shown.command for shown in commands(README) if shown.command.startswith("grpcurl "))
     (found,) = as_grpcurl(line, bootstrap)["topics"]
-    assert (found["topic"]["name"], len(found["topic"]["partitions"])) == ("orders", 3)
+    topic: dict[str, Any] = found["topic"]
+    return topic
 
 
 async def test_blocks_of_code_run_as_they_stand(tmp_path: Path) -> None:
@@ -77,4 +78,5 @@ async def test_blocks_of_code_run_as_they_stand(tmp_path: Path) -> None:
     async with LocalCluster(
         tmp_path, brokers=1, elections=1, metadata=1, report=lambda _text: None, extra=at_once
     ) as cluster:
-        await asyncio.to_thread(play, ",".join(cluster.bootstrap), ",".join(cluster.plan.kafka))
+        topic = await asyncio.to_thread(play, ",".join(cluster.bootstrap), ",".join(cluster.plan.kafka))
+    assert (topic["name"], len(topic["partitions"])) == ("orders", 3)

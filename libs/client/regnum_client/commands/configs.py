@@ -1,6 +1,5 @@
 """`regnum configs` (describe, set, unset, alter) and `regnum topics config` (show, set, unset)."""
 
-import shlex
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -291,6 +290,8 @@ def undoing(
 
     Secrets are not in it: what they were is not known.
     """
+    import shlex  # noqa: PLC0415 - every listing of topics loads this module
+
     from regnum_client.admin.configs import ConfigSource  # noqa: PLC0415
 
     whose, own = ["--cluster"], ConfigSource.CLUSTER
