@@ -312,6 +312,29 @@ async def test_a_new_disk_that_is_cut_off_at_its_registration_after_a_restore_pr
     assert await log_id(world) == log
 
 
+async def test_a_new_disk_that_fails_at_its_registration_after_a_restore_proves_nothing(
+    world: BrokerWorld, tmp_path: Path
+) -> None:
+    """1 the tree was restored. 2 the disk is a new one. 3 the store takes its first life, and then the disk fails."""
+    await world.store.create(paths.TREE_ID, b"restored", make_parents=True)
+    await world.start(1)
+    former = await life(world)
+    await world.stop(1)
+    shutil.rmtree(tmp_path / "broker-1")
+    await world.start(1)
+    log, taken = await log_id(world), await life(world)
+    proposed = KnownLives().proposing(taken.life, found=former.life, tree="restored", fits=False)
+    lives = world.brokers[ME].broker.lives
+    assert lives is not None
+    storage = lives._storage
+    await storage.write(lambda: storage.directory.proof.note_lives(proposed))
+    await lives.end()
+    await world.stop(1)
+    await world.start(1)
+    assert await went_back(world) is None
+    assert await log_id(world) != log
+
+
 async def test_a_process_with_a_copy_of_the_directory_is_found(world: BrokerWorld, tmp_path: Path) -> None:
     """1 runs. 2 its volume is cloned, and a broker of its id is started with the clone. 3 the first one finds it."""
     await world.start(1)

@@ -347,7 +347,12 @@ class BrokerDispatch:
         self._refusals.wait(self._desk.clock.monotonic())
 
     def _note_departed(self, key: PartitionKey, *, succeeded: bool) -> None:
-        if succeeded and not _is_wanted(self._desk.picture, key, self._broker.id):
+        if not succeeded:
+            return
+        if _is_wanted(self._desk.picture, key, self._broker.id):
+            # It has deleted nothing, and is to be told again should the wish come to nothing.
+            self._desk.departing.away(self._broker.id, (key,))
+        else:
             self._desk.departing.done(key, self._broker.id)
 
     async def _after_failure(self, call: str, error: RegnumError) -> None:

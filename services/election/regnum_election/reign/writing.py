@@ -163,9 +163,10 @@ class FencedStore:
         """Have no attempt to create a guard happen any more that has not happened yet; to be called between them."""
         if self._guards_version is None:
             return
-        # Whatever refuses this has moved the folder on, or removed it.
-        await self.write_batch([(Set(paths.TOPIC_IDS, b"", self._guards_version),)])
-        self._guards_version = None
+        (outcome,) = await self.write_batch([(Set(paths.TOPIC_IDS, b"", self._guards_version),)])
+        # Another refusal says that the folder has moved on, or is gone.
+        if not (isinstance(outcome, Refused) and isinstance(outcome.error, NotTaken)):
+            self._guards_version = None
 
     async def multi(self, operations: Sequence[Operation]) -> tuple[OperationResult, ...]:
         """All operations or none; raises what refuses them."""

@@ -11,7 +11,7 @@ from typing import Final
 
 from regnum.types.v1 import errors_pb2, events_pb2
 from regnum_coordination.errors import NodeExists, NodeFailure, NoNode
-from regnum_coordination.port import Create, Node, Operation, Set
+from regnum_coordination.port import Check, Create, Node, Operation, Set
 from regnum_model import paths
 from regnum_model.ids import BrokerId, ControllerEpoch, LeaderEpoch, PartitionKey, TopicId, encode_id
 from regnum_model.nodes import AcceptedAssignment, DeletionNode, TopicIdNode, TopicNode
@@ -289,6 +289,8 @@ class TopicAdopter:
             operations.append(Set(f"{paths.TOPICS}/{name}", verdict.node.encode(), version))
         if verdict.make_guard:
             operations.append(Create(paths.topic_id(verdict.topic_id), _guard(name, verdict.node).encode()))
+        elif operations:
+            operations.insert(0, Check(paths.topic_id(verdict.topic_id)))
         if operations:
             try:
                 write = self._context.store.write_guards if verdict.make_guard else self._context.store.write_batch

@@ -14,7 +14,7 @@ from regnum_coordination.port import Check, Create, Node, Operation, OperationRe
 from regnum_coordination.recipes.resolve import Resolver
 from regnum_coordination.timing import Backoff
 from regnum_model import paths
-from regnum_model.ids import BrokerId, LogId
+from regnum_model.ids import BrokerId, DirectoryId, LogId
 from regnum_model.nodes import MalformedNodeError
 from regnum_model.nodes.lives import Life, LifeNode
 from regnum_service.clock import Clock
@@ -206,8 +206,14 @@ class Lives:
                 return
             # Not named after the run: its proposal of this very count may be on the disk, though the disk refused it.
             life = Life(id=self._mint_id(), count=self._known.next_after(seen.life_id))
+            directory = self._storage.directory.directory_id
+            if self._known.tree != seen.tree:
+                # A later life of this directory under a tree that it has not confirmed would prove that the store went
+                # back (``log.life``): it is left to nobody, and the log gets another id all the same.
+                directory = DirectoryId(self._mint_id())
+            data = LifeNode(life=life, directory=directory).encode()
             try:
-                await resolver.multi([Set(self._path, self._encoded(life), seen.node.stat.version)])
+                await resolver.multi([Set(self._path, data, seen.node.stat.version)])
             except NodeFailure:
                 continue
             self._log.warning("the store knows a later life than the failed log directory", life=str(life))
@@ -269,13 +275,10 @@ class Lives:
         life = Life(id=self._run, count=known.next_after(found))
         await self._note(known.proposing(life, found=found, tree=seen.tree, fits=fit.fits))
         self._pending = (life, seen.tree)
-        data = self._encoded(life)
+        data = LifeNode(life=life, directory=self._storage.directory.directory_id).encode()
         if seen.node is None:
             return (Create(self._path, data),)
         return (Set(self._path, data, seen.node.stat.version),)
-
-    def _encoded(self, life: Life) -> bytes:
-        return LifeNode(life=life, directory=self._storage.directory.directory_id).encode()
 
     async def _note(self, lives: KnownLives) -> None:
         proof = self._storage.directory.proof
