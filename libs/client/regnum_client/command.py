@@ -26,10 +26,12 @@ from regnum_client.commands.invocation import (
     CLUSTER_IS_SAID,
     FORM,
     INTERRUPTED,
+    REACH,
     CommandFailedError,
     Failure,
     Output,
     output_of,
+    reach_of,
     says_cluster,
     wrong_use,
 )
@@ -197,6 +199,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     output = output_of(arguments)
     FORM.set(output)
     CLUSTER_IS_SAID.set(says_cluster(arguments, os.environ))
+    REACH.set(reach_of(arguments))
     # gRPC in C tells on stderr what it does; what goes wrong comes as an error.
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     debug = "--debug" in arguments

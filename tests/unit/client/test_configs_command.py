@@ -11,7 +11,7 @@ from regnum_client import CLUSTER_CONFIG, Admin, ConfigAlteration, ConfigResourc
 from regnum_client.admin.configs import ConfigEntry, ConfigSource
 from regnum_client.admin.topics import new_topic_to_wire
 from regnum_client.commands.configs import undoing
-from regnum_client.commands.invocation import Output
+from regnum_client.commands.invocation import Output, reach_of
 from regnum_service.errors import RegnumError
 from regnum_testing.clock import SkippingClock
 from regnum_testing.command_here import CommandHere
@@ -173,6 +173,10 @@ def test_the_command_that_undoes_is_safe_in_a_shell_and_has_no_secrets() -> None
     assert shlex.split(odd) == ["regnum", "configs", "set", "--broker", "1", "a=x y; rm -rf $HOME"]
     assert undoing(broker, {"key": was("key", "", secret=True)}, ["key"]) == ""
     assert undoing(CLUSTER_CONFIG, {"a": was("a", "1")}, ["a"]) == "regnum configs unset --cluster a"
+    reach = reach_of(["--tls-ca", "ca.pem", "--profile=prod", "configs", "set", "-b", "h:1"])
+    undo = undoing(CLUSTER_CONFIG, {"a": was("a", "1")}, ["a"], reach)
+    assert undo == "regnum --tls-ca=ca.pem --profile=prod configs unset --cluster --bootstrap=h:1 a"
+    assert reach_of(["configs", "set", "a=1"]) == ((), ()), "a profile in use, and the environment, say it again"
 
 
 @pytest.mark.parametrize("form", list(Output))
@@ -180,7 +184,7 @@ async def test_every_form_shows_what_was_set_and_unset_of_a_broker(
     regnum: CommandHere, cluster: FakeCluster, form: str
 ) -> None:
     done = await regnum("configs", "set", "--broker", "1", f"{MIN}=3", "-o", form)
-    undo = f"regnum configs unset --broker 1 --bootstrap {cluster.bootstrap} {MIN}"
+    undo = f"regnum configs unset --broker 1 --bootstrap={cluster.bootstrap} {MIN}"
     assert (done.status, done.err) == (0, f"undo: {undo}\n" if form == "table" else "")
     # (YAML breaks long lines.)
     assert undo in " ".join((done.out + done.err).split())

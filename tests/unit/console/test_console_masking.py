@@ -86,6 +86,13 @@ def test_a_member_that_is_named_twice_is_gone_twice() -> None:
     assert of.value == b'{"card": "(masked)"}'
 
 
+@pytest.mark.parametrize("text", ['{"status":"failed","card":"%s"}', '{"status": "failed", "card": "%s"}'])
+def test_what_is_not_masked_reads_as_it_was_written(text: str) -> None:
+    """So that a search that found it before the mask finds it still."""
+    of = masked(record_of((text % SECRET).encode()), "orders=field:card")
+    assert of.value == (text % "(masked)").encode()
+
+
 @pytest.mark.parametrize("form", ["auto", "text", "json", "bytes"])
 async def test_no_page_has_what_is_masked(form: str) -> None:
     console = FakeConsole(masks=["ord*=field:card", "orders=header:authorization", "other=key"])

@@ -214,6 +214,40 @@ def test_a_file_that_would_fill_the_disk_is_set_aside(tmp_path):
     assert torn.reason.startswith("it may unpack to more than ")
 
 
+def test_a_former_format_of_zstd_is_set_aside(tmp_path):
+    """The library unpacks it too: 8 bytes in a block of it become 128 KiB."""
+    good = bytes(cramjam.zstd.compress(b"{}\n"))
+    assert may_exceed(good + b"\x27\xb5\x2f\xfd" + bytes(40), 2**40)
+
+
+def test_empty_blocks_are_looked_at_no_more_often_than_there_is_room():
+    """Three bytes each, and nothing comes of them."""
+    assert may_exceed(b"\x28\xb5\x2f\xfd\x00\x58" + bytes(3) * 2000, 2**20)
+
+
+@pytest.mark.parametrize("outer", [gzip.compress, lambda data: bytes(cramjam.zstd.compress(data))])
+def test_what_was_packed_twice_gives_no_more_than_its_file_may(tmp_path, outer):
+    """A few KB: 64 MiB of zstd that say they are 64 GiB, and more than that of packed data in gzip."""
+    path = tmp_path / "a"
+    path.write_bytes(outer(run_of_zeros(2**19)))
+    (torn,) = documents_of(path)
+    assert torn.reason.startswith("it may unpack to more than 67,108,864 bytes"), torn
+    path.write_bytes(gzip.compress(gzip.compress(b"\x28\xb5\x2f\xfd" + bytes(DOCUMENT_BYTES_MAX))))
+    (torn,) = documents_of(path)
+    assert torn.reason.startswith("it is packed twice, and 67,108,864 bytes"), torn
+
+
+def test_a_file_of_zstd_that_was_flushed_after_each_line_is_read(tmp_path):
+    of, packer = document(), cramjam.zstd.Compressor()
+    packed = b""
+    for position in range(600):
+        packer.compress(text({**of, "x": position}) + b"\n")
+        packed += bytes(packer.flush())
+    path = tmp_path / "a.zst"
+    path.write_bytes(packed + bytes(packer.finish()))
+    assert len(list(documents_of(path))) == 600
+
+
 @pytest.mark.parametrize("level", [1, 19])
 @pytest.mark.parametrize("data", [b"", b"x", bytes(10**6), random.Random(1).randbytes(300_000), b"spans " * 10**5])
 def test_how_much_zstd_unpacks_to_is_bounded_by_its_blocks(data, level):

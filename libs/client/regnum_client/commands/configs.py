@@ -7,11 +7,14 @@ import typer
 
 from regnum_client.commands.habits.grammar import Group
 from regnum_client.commands.invocation import (
+    REACH,
     TIMEOUT_S,
+    UNSAID,
     BootstrapOption,
     DebugOption,
     Output,
     OutputOption,
+    Reach,
     TimeoutOption,
     completed,
     config_values,
@@ -241,7 +244,7 @@ def _alter(
     if dry_run:
         _show_changes(rows, values, delete, output)
     else:
-        _show_changed(resource, rows, before, [*values, *delete], output, bootstrap)
+        _show_changed(resource, rows, before, [*values, *delete], output)
 
 
 def _show_changed(
@@ -250,11 +253,10 @@ def _show_changed(
     entries: "Sequence[ConfigEntry]",
     named: Collection[str],
     output: Output,
-    bootstrap: str | None,
 ) -> None:
     """What was beside what is; people see only what was named."""
     before = {entry.name: entry for entry in entries}
-    undo = undoing(resource, before, named, bootstrap)
+    undo = undoing(resource, before, named, REACH.get())
     left = {row["name"] for row in rows}
     # Some settings without a value are not described.
     gone = _rows([(resource, tuple(before[name] for name in named if name in before.keys() - left))])
@@ -284,7 +286,7 @@ def undoing(
     resource: "ConfigResource",
     before: "Mapping[str, ConfigEntry]",
     named: Collection[str],
-    bootstrap: str | None = None,
+    reach: Reach = UNSAID,
 ) -> str:
     """The command that takes a change of some settings back; empty: none does. Pure.
 
@@ -303,15 +305,14 @@ def undoing(
     had = {name: was for name, was in known.items() if was is not None and was.source is own and not was.sensitive}
     sets = [f"{name}={was.value}" for name, was in had.items()]
     unsets = [name for name, was in known.items() if was is None or was.source is not own]
-    if bootstrap is not None:
-        whose += ["--bootstrap", bootstrap]
+    whose += reach.after
     if sets and unsets:
         options = [word for text in sets for word in ("--set", text)]
         options += [word for name in unsets for word in ("--delete", name)]
-        return shlex.join(["regnum", "configs", "alter", *whose, *options])
+        return shlex.join(["regnum", *reach.before, "configs", "alter", *whose, *options])
     if not sets and not unsets:
         return ""
-    return shlex.join(["regnum", "configs", "set" if sets else "unset", *whose, *sets, *unsets])
+    return shlex.join(["regnum", *reach.before, "configs", "set" if sets else "unset", *whose, *sets, *unsets])
 
 
 def _show_changes(rows: list[dict[str, Any]], values: Mapping[str, str], delete: Sequence[str], output: Output) -> None:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, NamedTuple, TypeVar
 
 import typer
 
@@ -27,6 +27,9 @@ CLUSTER_IS_SAID: Final[ContextVar[bool]] = ContextVar("the command or its enviro
 
 BROKERS: Final = ("--bootstrap", "--bootstrap-server", "--bootstrap-servers", "--broker-list", "-b")
 """Options that say which cluster is meant."""
+
+OF_REGNUM: Final = ("--profile", "--tls-ca", "--tls-certificate", "--tls-key")
+"""Options before the command that say how a cluster is reached."""
 
 OF_THIS_MACHINE: Final = frozenset(
     {
@@ -65,7 +68,7 @@ BootstrapOption = Annotated[
         "--bootstrap",
         metavar="HOST:PORT,...",
         envvar="REGNUM_BOOTSTRAP",
-        help="Brokers to begin with. Default: the cluster of the last `regnum up`.",
+        help="Brokers to connect to first. Default: the profile in use, or the last `regnum up`.",
     ),
 ]
 TimeoutOption = Annotated[
@@ -126,6 +129,38 @@ def says_cluster(arguments: Sequence[str], environment: Mapping[str, str]) -> bo
         return True
     about_this_machine = bool(arguments) and arguments[0] in OF_THIS_MACHINE
     return about_this_machine or any(one.partition("=")[0] in BROKERS for one in arguments)
+
+
+class Reach(NamedTuple):
+    """How a command line names its cluster, for another command line."""
+
+    before: tuple[str, ...] = ()
+    """Options of ``regnum`` itself: profile and TLS."""
+    after: tuple[str, ...] = ()
+    """Options of the command."""
+
+
+UNSAID: Final = Reach()
+"""By a command line that leaves it to the environment, or to the profile in use."""
+
+REACH: Final[ContextVar[Reach]] = ContextVar("how the present command line names its cluster")
+
+
+def reach_of(arguments: Sequence[str]) -> Reach:
+    """What a command line says of its cluster; what the environment and the profile in use say, they will say again.
+
+    >>> reach_of(["--profile", "prod", "topics", "list", "-b", "h:1"])
+    Reach(before=('--profile=prod',), after=('--bootstrap=h:1',))
+    """
+    before, after = [], []
+    for at, word in enumerate(arguments):
+        option, is_whole, value = word.partition("=")
+        text = value if is_whole else "".join(arguments[at + 1 : at + 2])
+        if option in OF_REGNUM:
+            before.append(f"{option}={text}")
+        elif option in BROKERS:
+            after.append(f"--bootstrap={text}")
+    return Reach(tuple(before), tuple(after))
 
 
 def wrong_use(message: str) -> CommandFailedError:

@@ -166,12 +166,16 @@ class MaskedReader:
 
 
 def _without(data: bytes, names: frozenset[str]) -> bytes:
-    """A JSON object or list without the contents of some members; all else is masked whole."""
+    """A JSON object or list without the contents of some members; all else is masked whole.
+
+    It has a space after colons and commas where what was written has one, so that searches find what is not masked.
+    """
     try:
         value = json.loads(data)
         if not isinstance(value, dict | list):
             return _BYTES
-        return json.dumps(_replaced(value, names), ensure_ascii=False).encode()
+        separators = (", ", ": ") if b'": ' in data else (",", ":")
+        return json.dumps(_replaced(value, names), ensure_ascii=False, separators=separators).encode()
     except (ValueError, RecursionError):
         return _BYTES
 

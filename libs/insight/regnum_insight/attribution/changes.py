@@ -42,6 +42,9 @@ ROOTS_BEFORE: Final = {
 """Roots of before there was one for all, and the kinds of what they begin."""
 CLOCK_NOTE_MS: Final = 5.0
 """A clock about which less is known than this is mentioned."""
+NAMED_MAX: Final = 10
+"""Partitions that one span names: no leader writes more, and each becomes a chain."""
+
 UNFINISHED_NS: Final = 5_000_000_000
 """For so long after a leadership its first append counts where no root says when the change was over: a root waits as
 long for it."""
@@ -437,7 +440,9 @@ def _of_orders(trace: Trace, waited: Iterable[Chain]) -> tuple[Chain, ...]:
     found: dict[str, Span] = {}
     for leadership in sorted(trace.leaderships.values(), key=lambda span: (span.end_ns, span.span_id)):
         named = leadership.attributes.get(names.FIRST, "")
-        found.update((name, leadership) for name in named.split(",") if name and name not in known)
+        found.update(
+            (name, leadership) for name in named.split(",", NAMED_MAX)[:NAMED_MAX] if name and name not in known
+        )
     chains = []
     for name, leadership in sorted(found.items()):
         topic, _, partition = name.rpartition("/")

@@ -7,6 +7,7 @@ itself: what follows is read on.
 """
 
 import gzip
+import io
 import json
 import re
 import shutil
@@ -74,24 +75,26 @@ def documents_of(path: Path) -> Iterator[object]:
         yield from documents_in(file)
 
 
-def documents_in(file: IO[bytes], *, unpacked: int = 0) -> Iterator[object]:
+def documents_in(file: IO[bytes], *, unpacked: int = 0, stored: int = 0) -> Iterator[object]:
     """The same of a file that is open: it can ``peek``, as a buffered one can. Raises OSError.
 
     Args:
         file: at its begin.
         unpacked: how often its content was packed.
+        stored: bytes of the file that it was unpacked from, all layers counted; 0: it was not, or nobody knows.
     """
     head = _peek(file, 5)
     if head.startswith((_GZIP, _ZSTD)) and unpacked == _UNPACKED_MAX:
         yield Torn(f"it is packed more than {_UNPACKED_MAX} times over", repr(head))
     elif head.startswith(_GZIP):
+        length = stored if unpacked else _length(file)
         try:
             with gzip.GzipFile(fileobj=file, mode="rb") as plain:
-                yield from documents_in(cast("IO[bytes]", plain), unpacked=unpacked + 1)
+                yield from documents_in(cast("IO[bytes]", plain), unpacked=unpacked + 1, stored=length)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             yield Torn(f"the file ends within its compressed data or is damaged: {error}", "")
     elif head.startswith(_ZSTD):
-        yield from _unpacked(file, unpacked + 1)
+        yield from _unpacked(file, unpacked + 1, stored)
     elif head[:1] == b"\x00" or _is_framed(head):
         yield from _framed(file)
     elif head[:1] == bytes([_RESOURCE_SPANS_TAG]) and not _is_text(_peek(file, 64)):
@@ -115,14 +118,39 @@ def _is_text(head: bytes) -> bool:
     return head.lstrip(_SPACE)[:1] in (b"{", b"[")
 
 
-def _unpacked(file: IO[bytes], unpacked: int) -> Iterator[object]:
+def _length(file: IO[bytes]) -> int:
+    """Bytes of a file that is at its begin; 0: it does not say."""
+    if not file.seekable():
+        return 0
+    length = file.seek(0, io.SEEK_END)
+    file.seek(0)
+    return length
+
+
+def _unpacked(file: IO[bytes], unpacked: int, stored: int) -> Iterator[object]:
+    if unpacked == 1:
+        packed = file.read()
+        stored = len(packed)
+    else:
+        # What comes out of one layer is as large as its writer likes.
+        most = max(_OFTEN_TIMES * stored, DOCUMENT_BYTES_MAX)
+        packed = file.read(most + 1)
+        if len(packed) > most:
+            yield Torn(f"it is packed twice, and {most:,} bytes of it are still packed", "")
+            return
     # Through a file, so that memory is bounded whatever comes out; what came out before an error counts.
-    packed = file.read()
     with tempfile.TemporaryDirectory(prefix="regnum-traces-") as folder:
         # Others live on that disk.
-        room = min(max(_TIMES_MAX * len(packed), DOCUMENT_BYTES_MAX), shutil.disk_usage(folder).free // 2)
+        room = min(max(_TIMES_MAX * stored, DOCUMENT_BYTES_MAX), shutil.disk_usage(folder).free // 2)
         if may_exceed(packed, room):
-            yield Torn(f"it may unpack to more than {room:,} bytes, which is the bound in {tempfile.gettempdir()}", "")
+            # A writer that flushes each line makes blocks of a few bytes, and each counts for all that it could be.
+            small = _unpacked_message(packed) if len(packed) <= DOCUMENT_BYTES_MAX else _TOO_LARGE
+            if isinstance(small, Torn):
+                reason = f"it may unpack to more than {room:,} bytes, which is the bound in {tempfile.gettempdir()}"
+                yield Torn(reason, "")
+                return
+            content = cast("IO[bytes]", io.BufferedReader(io.BytesIO(small)))
+            yield from documents_in(content, unpacked=unpacked, stored=stored)
             return
         plain = Path(folder) / "plain"
         torn = None
@@ -133,8 +161,8 @@ def _unpacked(file: IO[bytes], unpacked: int) -> Iterator[object]:
             torn = Torn(f"the file ends within its compressed data or is damaged: {error}", "")
         del target
         if plain.stat().st_size:
-            with plain.open("rb", buffering=2**20) as content:
-                yield from documents_in(content, unpacked=unpacked)
+            with plain.open("rb", buffering=2**20) as unpacked_file:
+                yield from documents_in(unpacked_file, unpacked=unpacked, stored=stored)
         if torn is not None:
             yield torn
 

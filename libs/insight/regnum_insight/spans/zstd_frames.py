@@ -7,6 +7,10 @@ says its packed length and unpacks to 128 KiB at most (RFC 8878); nothing is unp
 from typing import Final
 
 _MAGIC: Final = 0xFD2FB528
+_FORMER: Final = (0x1EB52FFD, *range(0xFD2FB522, 0xFD2FB528))
+"""Of formats before the first release, which the library unpacks as well and nothing writes any more."""
+_BLOCK_LEAST: Final = 1024
+"""What a block counts at least: one that is empty takes as long to look at as any other."""
 _SKIPPABLE: Final = 0x184D2A50
 """Magic number, but for its last digit, of a frame that holds anything else."""
 _BLOCK_MAX: Final = 2**17
@@ -18,13 +22,18 @@ _RESERVED: Final = 3
 
 
 def may_exceed(packed: bytes, limit: int) -> bool:
-    """Whether it may unpack to more bytes than ``limit``; of damaged data counts what comes before the damage."""
+    """Whether it may unpack to more bytes than ``limit``; of damaged data counts what comes before the damage.
+
+    Looks at a block for each KiB of ``limit`` at most.
+    """
     at = total = 0
     while at + 5 <= len(packed) and total <= limit:
         magic = _number(packed, at, 4)
         if magic & ~0xF == _SKIPPABLE:
             at += 8 + _number(packed, at + 4, 4)
             continue
+        if magic in _FORMER:
+            return True
         if magic != _MAGIC:
             break
         about = packed[at + 4]
@@ -37,7 +46,7 @@ def may_exceed(packed: bytes, limit: int) -> bool:
             is_last, form, size = header & 1, header >> 1 & 3, header >> 3
             if form == _RESERVED:
                 return total > limit
-            total += min(size, _BLOCK_MAX) if form <= _RUN else _BLOCK_MAX
+            total += max(_BLOCK_LEAST, min(size, _BLOCK_MAX)) if form <= _RUN else _BLOCK_MAX
             at += 3 + (1 if form == _RUN else size)
         # A checksum.
         at += about >> 2 & 1 and 4

@@ -185,8 +185,10 @@ def _not_deleted_yet(
     # Where nobody leads nothing is deleted, and what a broker has may be the last there is.
     if not theirs or held is None or held.state.leader == NO_LEADER:
         return None
-    return _bad(f"brokers {theirs} have still to delete replicas of it that cannot be used; ask again in some seconds, or "
-        "start these brokers anew if it stays so")
+    return _bad(
+        f"brokers {theirs} have still to delete replicas of it that cannot be used; ask again in some seconds, or "
+        "start these brokers anew if it stays so"
+    )
 
 
 def _bad(message: str) -> Rejection:

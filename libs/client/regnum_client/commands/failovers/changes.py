@@ -30,15 +30,16 @@ def list_changes(
     kind: Annotated[
         str, typer.Option("--kind", help="Only of this kind or cause: broker-failure, balance, silence, ...")
     ] = "",
-    victim: Annotated[str, typer.Option("--victim", metavar="NAME", help="Only where this failed: 2, broker-2.")] = "",
+    victim: Annotated[str, typer.Option("--victim", metavar="NAME", help="Process that failed: 2, broker-2.")] = "",
     broker: Annotated[
-        int | None, typer.Option("--broker", metavar="ID", min=0, help="Only where it failed, or leads since.")
+        int | None,
+        typer.Option("--broker", metavar="ID", min=0, help="Broker that failed, or leads since."),
     ] = None,
     partition: Annotated[
         str, typer.Option("--partition", metavar="TOPIC[/N]", help="Only where this partition, or topic, changed.")
     ] = "",
     min_ms: Annotated[
-        float, typer.Option("--min-ms", metavar="MS", min=0, help="Only where the longest chain took so long.")
+        float, typer.Option("--min-ms", metavar="MS", min=0, help="Only where the slowest partition took so long.")
     ] = 0.0,
     error: Annotated[
         str,

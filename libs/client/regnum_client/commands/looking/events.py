@@ -139,8 +139,8 @@ def explain(
             "--wait",
             metavar="SECONDS",
             min=0.0,
-            help="With --timing: wait, for so long at most, until traces of a change that is not older than that are "
-            f"whole; 0: take what there is. Default: {WAIT_S:g}.",
+            help="With --timing: where the last change is younger than this, wait up to so long for all of its traces; "
+            f"0: take what there is. Default: {WAIT_S:g}.",
         ),
     ] = None,
     output: OutputOption = Output.TABLE,

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from regnum_insight.attribution.changes import Change
     from regnum_service.clock import Clock
 
+WAIT_MAX_S: Final = 3600.0
+"""Longer than any change takes, whatever is asked for."""
+
 PAUSE_S: Final = 0.25
 """Between two looks at traces that are not whole."""
 
@@ -79,6 +82,7 @@ async def whole(
     """
     from regnum_insight.reporting.timing import lacking  # noqa: PLC0415 - only this command needs what reads traces
 
+    wait_s = min(WAIT_MAX_S, wait_s)
     until_s, told = clock.monotonic() + wait_s, False
     since_ns = clock.wall_ms() * 1_000_000 - round(wait_s * 1e9)
     while True:

@@ -48,7 +48,7 @@ SIZE_COLUMNS = ("size_bytes", "log_end", "replica_sizes", "lags")
 PrefixOption = Annotated[str, typer.Option("--prefix", metavar="TEXT", help="Only topics whose names begin so.")]
 MatchOption = Annotated[
     str,
-    typer.Option("--match", metavar="GLOB", help="Only topics whose names look so; * stands for any text, ? for one."),
+    typer.Option("--match", metavar="GLOB", help="Only topics whose names match; * stands for any text, ? for one."),
 ]
 InternalOption = Annotated[
     bool | None,
@@ -59,7 +59,11 @@ InternalOption = Annotated[
 ]
 TroubleOption = Annotated[
     list[Trouble] | None,
-    typer.Option("--trouble", help="Only topics with a partition in that state; may be given several times."),
+    typer.Option(
+        "--trouble",
+        help="Only topics with a partition in that state; may be given several times. What cannot be written: "
+        "`regnum status`.",
+    ),
 ]
 
 

@@ -40,7 +40,7 @@ def calibrate(
     wait_max_ms: Annotated[
         float,
         typer.Option(
-            "--max-wait", metavar="MS", min=1.0, help="Time in the controller's queue that is still well, milliseconds."
+            "--max-wait", metavar="MS", min=1.0, help="Longest wait in the controller's queue to accept, milliseconds."
         ),
     ] = 50.0,
     png: Annotated[Path | None, typer.Option("--png", metavar="FILE", help="Draw the plot into it, too.")] = None,

@@ -8,11 +8,14 @@ import typer
 
 from regnum_client.commands.habits.grammar import Group
 from regnum_client.commands.invocation import (
+    REACH,
     TIMEOUT_S,
+    UNSAID,
     BootstrapOption,
     DebugOption,
     Output,
     OutputOption,
+    Reach,
     TimeoutOption,
     note,
     run,
@@ -136,7 +139,7 @@ def set_quota(
     before, quotas = run(work())
     was = limits_of(before)
     changed = [key for key, limit in limits.items() if was.get(key) != limit]
-    undo = "" if dry_run else undoing(quotas[0].entity, was, changed, bootstrap)
+    undo = "" if dry_run else undoing(quotas[0].entity, was, changed, REACH.get())
     rows = [{**_row(quota), "was": {key: was.get(key) for key in limits}, "undo": undo or None} for quota in quotas]
     emit_rows(rows, output, columns=_columns(rows))
     if output is Output.TABLE:
@@ -222,7 +225,7 @@ def remove(
 
     entity, was = run(work())
     named_as = "to_remove" if dry_run else "removed"
-    undo = "" if dry_run else undoing(entity, was, was, bootstrap)
+    undo = "" if dry_run else undoing(entity, was, was, REACH.get())
     row = {**_whose(entity), named_as: list(was), "was": was, "undo": undo or None}
     emit_rows([row], output, columns=("entity", named_as, "was"))
     if not was:
@@ -240,16 +243,14 @@ def _note_changes(was: Mapping[str, float], limits: Mapping[str, float], undo: s
         note(f"undo: {undo}")
 
 
-def undoing(
-    entity: "QuotaEntity", was: Mapping[str, float], changed: Iterable[str], bootstrap: str | None = None
-) -> str:
+def undoing(entity: "QuotaEntity", was: Mapping[str, float], changed: Iterable[str], reach: Reach = UNSAID) -> str:
     """The command, or two, that take a change of some limits back; empty: nothing was changed. Pure."""
-    whose = [*_options(entity), *([] if bootstrap is None else ["--bootstrap", bootstrap])]
+    whose = [*_options(entity), *reach.after]
     lost = [key for key in changed if key not in was]
     sets = [word for key in changed if key in was for word in (_option(key), _told(was[key]))]
-    commands = [["regnum", "quotas", "set", *whose, *sets]] if sets else []
+    commands = [["regnum", *reach.before, "quotas", "set", *whose, *sets]] if sets else []
     if lost:
-        commands.append(["regnum", "quotas", "remove", *whose, *map(_option, lost)])
+        commands.append(["regnum", *reach.before, "quotas", "remove", *whose, *map(_option, lost)])
     return " && ".join(map(shlex.join, commands))
 
 

@@ -50,7 +50,7 @@ def status(
     ] = None,
     _debug: DebugOption = False,
 ) -> None:
-    """Show processes, brokers, unhealthy partitions, overdue controller requests. Exit status 5: not all is well."""
+    """Show processes, brokers, unhealthy partitions, orders without an answer. Exit status 5: not all is well."""
     ask = functools.partial(find, data_dir, bootstrap, timeout_s=timeout, partitions_max=partitions, with_lags=lag)
     found = run(ask() if wait is None else _wait_until_well(ask, wait))
     rows = process_rows(found.processes)

@@ -17,7 +17,7 @@ QuotaWaitOption = Annotated[
         "--wait",
         metavar="SECONDS",
         min=0.1,
-        help="Wait for a quota for so long, besides --timeout. Default: not at all (exit status 6).",
+        help="Where a quota refuses, try again for so long, besides --timeout. Default: not at all (exit status 6).",
     ),
 ]
 ClientIdOption = Annotated[

@@ -69,7 +69,7 @@ def delete(
     timeout: TimeoutOption = None,
     _debug: DebugOption = False,
 ) -> None:
-    """Show which topics would be deleted; with --yes, delete them and all their records, until the names are free."""
+    """Show which topics would be deleted; with --yes, delete them and all their records."""
 
     async def work() -> "Mapping[str, dict[str, Any] | RegnumError]":
         from regnum_client.admin.admin import Admin  # noqa: PLC0415
