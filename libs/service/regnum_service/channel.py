@@ -8,8 +8,9 @@ them for package managers; a proxy reaches neither a process of the cluster nor 
 or a controller would seem to be away (decision 72).
 """
 
-from collections.abc import Sequence
-from typing import Any, Final, Protocol, TypeAlias
+import asyncio
+from collections.abc import Awaitable, Sequence
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import grpc
 from regnum.types.v1 import errors_pb2
@@ -19,6 +20,12 @@ from regnum_telemetry.rpc_client import DIRECT, TracedChannel
 from regnum_service.errors import RegnumError
 from regnum_service.readable_answers import ReadableCall
 from regnum_service.renewed_channel import NAME_OPTIONS, RenewedChannel, is_name
+from regnum_service.status import from_rpc_error
+
+A = TypeVar("A")
+
+HANG_UP_S: Final = 1.0
+"""Other calls of a channel that is given up have so long to be refused as well."""
 
 MESSAGE_BYTES_MAX: Final = 64 * 1024 * 1024
 """Largest message that any listener or channel takes."""
@@ -121,6 +128,29 @@ class PeerChannel:
         if self._channel is None:
             self._channel = self._open_one(self._address, self._addressee)
         return self._channel
+
+    async def answer(self, call: Awaitable[A]) -> A:
+        """What a call over it is answered. Raises RegnumError.
+
+        Where another process answers, the connection is given up: it leads there for as long as that process lives,
+        whatever the address stands for by then.
+        """
+        channel = self._channel
+        try:
+            return await call
+        except grpc.aio.AioRpcError as error:
+            failure = from_rpc_error(error)
+            is_astray = failure.code == errors_pb2.ERROR_CODE_REBOOTSTRAP_REQUIRED
+            if is_astray and channel is not None and channel is self._channel:
+                self._channel = None
+                await channel.close(HANG_UP_S)
+            raise failure from error
+        except asyncio.CancelledError:
+            # Also what a call ends with when its channel is closed under it.
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise RegnumError(errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE, self._gone) from None
 
     async def close(self) -> None:
         """Hang up, for good."""

@@ -10,7 +10,8 @@ from regnum.election.v1 import controller_pb2, controller_pb2_grpc, standby_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_model.nodes import Address
 from regnum_service import addressee
-from regnum_service.channel import ADDRESSEE, Channels, open_channel
+from regnum_service.channel import ADDRESSEE, Channels, PeerChannel, open_channel
+from regnum_service.errors import RegnumError
 from regnum_service.server import GrpcServer, ServiceRegistration
 from regnum_service.status import from_rpc_error
 from regnum_service.supervisor import Supervisor
@@ -158,3 +159,36 @@ async def test_it_goes_beside_other_metadata_of_a_call(address: Address) -> None
         answer = await stub.ControlledShutdown(request, timeout=DEADLINE_S, metadata=(("another", "one"),))
         assert answer.remaining_partitions == 7
     assert ADDRESSEE.lower() == ADDRESSEE, "as gRPC wants it"
+
+
+async def test_the_connection_to_another_process_is_given_up(address: Address, controller: Controller) -> None:
+    """It would lead there for as long as that process lives, whatever the address stands for by then."""
+    opened: list[grpc.aio.Channel] = []
+
+    def open_one(address: Address, addressee: str = "") -> grpc.aio.Channel:
+        opened.append(open_channel(address, addressee))
+        return opened[-1]
+
+    channel = PeerChannel(address, addressee.election(2), gone="it was replaced", open_one=open_one)
+    for attempts in (1, 2):
+        stub = controller_pb2_grpc.ControllerServiceStub(channel.get())
+        with pytest.raises(RegnumError) as refused:
+            await channel.answer(
+                stub.ControlledShutdown(controller_pb2.ControlledShutdownRequest(), timeout=DEADLINE_S)
+            )
+        assert addressee.who_answered(refused.value) == "election-1"
+        assert len(opened) == attempts
+    assert controller.asked == []
+    assert [one.get_state() for one in opened] == [grpc.ChannelConnectivity.SHUTDOWN] * 2
+    await channel.close()
+
+
+async def test_a_call_whose_channel_is_closed_under_it_has_failed_and_ends_no_task(address: Address) -> None:
+    channel = PeerChannel(address, addressee.election(1), gone="it was replaced", open_one=open_channel)
+    never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    asked = asyncio.ensure_future(channel.answer(never))
+    await asyncio.sleep(0)
+    never.cancel()
+    with pytest.raises(RegnumError, match="it was replaced"):
+        await asked
+    await channel.close()

@@ -2,12 +2,10 @@
 
 from typing import Final
 
-import grpc
 from regnum.quota.v1 import quota_pb2, quota_pb2_grpc
 from regnum_model.nodes import Address
 from regnum_service import addressee
 from regnum_service.channel import Open, PeerChannel, open_channel
-from regnum_service.status import from_rpc_error
 
 
 class GrpcQuotaChannel:
@@ -22,20 +20,14 @@ class GrpcQuotaChannel:
     async def admit(self, request: quota_pb2.AdmitRequest, *, timeout_s: float) -> quota_pb2.AdmitResponse:
         """One Admit."""
         stub = quota_pb2_grpc.QuotaServiceStub(self._channel.get())
-        try:
-            return await stub.Admit(request, timeout=timeout_s)
-        except grpc.aio.AioRpcError as error:
-            raise from_rpc_error(error) from error
+        return await self._channel.answer(stub.Admit(request, timeout=timeout_s))
 
     async def describe(
         self, request: quota_pb2.DescribeBucketsRequest, *, timeout_s: float
     ) -> quota_pb2.DescribeBucketsResponse:
         """One DescribeBuckets."""
         stub = quota_pb2_grpc.QuotaServiceStub(self._channel.get())
-        try:
-            return await stub.DescribeBuckets(request, timeout=timeout_s)
-        except grpc.aio.AioRpcError as error:
-            raise from_rpc_error(error) from error
+        return await self._channel.answer(stub.DescribeBuckets(request, timeout=timeout_s))
 
     async def close(self) -> None:
         """Hang up."""
