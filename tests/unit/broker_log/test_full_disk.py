@@ -163,6 +163,25 @@ def test_want_of_something_is_no_failure_and_keeps_the_log_id(place, disk, code)
     assert place.log_id == log_id
 
 
+def test_a_truncation_without_room_is_refused_while_nothing_is_cut_and_done_later(place, disk):
+    replica = place.replica()
+    lead(replica, b"a", epoch=1)
+    lead(replica, b"b", epoch=2)
+    disk.fail_writes = errno.ENOSPC
+    with pytest.raises(ResourceExhaustedError):
+        replica.truncate(1)
+    assert replica.fault is None
+    assert (replica.log_end_offset, replica.epochs.entries) == (2, ((1, 0), (2, 1)))
+    assert values_of(replica.read(0, bytes_max=1_000)) == [b"a", b"b"]
+    disk.fail_writes = None
+    assert place.now.make_reserve()
+    assert replica.truncate(1) == 1
+    assert lead(replica, b"c", epoch=3) == 1
+    replica = place.kill_and_open()
+    assert replica.epochs.entries == ((1, 0), (3, 1))
+    assert values_of(replica.read(0, bytes_max=1_000)) == [b"a", b"c"]
+
+
 def test_a_roll_without_a_descriptor_leaves_no_segment_behind_which_the_last_one_grows(place, disk):
     replica = place.replica()
     lead(replica, b"a" * 600)

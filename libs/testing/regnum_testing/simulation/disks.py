@@ -15,7 +15,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from regnum_broker.log.disk.names import folder_named
 from regnum_broker.log.disk.system_calls import Disk, WriteBuffer
+from regnum_model.ids import PartitionKey
 
 from regnum_testing.simulation.machine import AtOnce
 
@@ -62,6 +64,8 @@ class SimulatedDisk(Disk):
         self._has_failed = False
         """Whether it has failed under the present process: what was not synced is never written any more, whatever a
         later sync says (reliability D32). It shows when the process is gone."""
+        self.brought_back: set[PartitionKey] = set()
+        """Replicas that were deleted, and are there again since the volume went back."""
         self.on_open: Callable[[str], None] = lambda _: None
         """Told of each file that is made."""
 
@@ -123,11 +127,18 @@ class SimulatedDisk(Disk):
         """Put the copy back, or an empty volume; returns whether there is a copy. For a broker that is down."""
         for key in tuple(self._by_key):
             self._forget(key)
+        before = self._replicas()
         shutil.rmtree(self.folder)
         if not self._copies.exists():
             return False
         shutil.copytree(self._copies, self.folder)
+        self.brought_back = self._replicas() & (self.brought_back | self._replicas() - before)
         return True
+
+    def _replicas(self) -> set[PartitionKey]:
+        """Those that have a folder."""
+        found = {folder_named(path.name) for path in (self.folder / "replicas").glob("*")}
+        return {named.key for named in found if named is not None and not named.suffix}
 
     # What can be taken back.
 
@@ -259,6 +270,8 @@ class SimulatedDisk(Disk):
         was_folder, was_name = os.path.split(source)
         grave = self._bury(target)
         super().rename(source, target)
+        if (named := folder_named(was_name)) is not None:
+            self.brought_back.discard(named.key)
         key, held = self._hold_folder(folder)
         _, was_held = self._hold_folder(was_folder)
 

@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,7 +37,7 @@ from regnum_telemetry import tracing
 from regnum_testing.simulation import DEFAULT
 from regnum_testing.simulation.cluster import SimulatedCluster, Started
 from regnum_testing.simulation.judging.judge import History, Image, Log, judged, of_images
-from regnum_testing.simulation.judging.replicas import directory_of, log_of
+from regnum_testing.simulation.judging.replicas import brought_back, directory_of, log_of
 from regnum_testing.simulation.load import STAYS, TOPICS, Load, key_of
 from regnum_testing.simulation.loop import SimulatedLoop
 from regnum_testing.simulation.machine import WALL_ZERO_MS, jobs_of
@@ -52,6 +52,9 @@ SECONDS: Final = 25.0
 """How long faults last, unless told otherwise."""
 CALM_S: Final = 40.0
 """Within so long after the last fault all replicas have to be equal."""
+STRAYS_S: Final = 80.0
+"""Within so long also what a volume brought along when it went back, and nobody orders to be deleted: brokers look for
+that every 10 s, and delete it after 60 s without a role (``--stray-grace-s``)."""
 STARTED_S: Final = 60.0
 """Until a cluster that nothing has happened to has brokers and topics that clients see, in virtual seconds."""
 
@@ -160,10 +163,16 @@ class Run:
         began_s = self.loop.time()
         while True:
             await asyncio.sleep(1.0)
-            found = self._failures() or self._judged() or self._outside() or await self._images()
+            found = await self._found_now()
             self.calm_s = self.loop.time() - began_s
-            if not found or self.calm_s >= CALM_S:
+            if not found or self.calm_s >= STRAYS_S:
                 return found
+            if self.calm_s >= CALM_S and await self._found_now(but=brought_back(self.cluster)):
+                return found
+
+    async def _found_now(self, *, but: Collection[tuple[str, PartitionKey]] = ()) -> list[str]:
+        """What is wrong, but for some replicas, by broker and partition."""
+        return self._failures() or self._judged(but) or self._outside() or await self._images()
 
     def _failures(self) -> list[str]:
         failures = [
@@ -235,7 +244,7 @@ class Run:
         await self.cluster.client("judge", ask)
         return of_images(self.cluster.states(), images)
 
-    def _judged(self) -> list[str]:
+    def _judged(self, but: Collection[tuple[str, PartitionKey]]) -> list[str]:
         logs: dict[str, dict[str, Log]] = {}
         assigned: dict[str, list[str]] = {}
         for topic, (topic_id, partitions) in self.cluster.topics().items():
@@ -244,7 +253,7 @@ class Run:
                 assigned[key], logs[key] = [f"broker-{broker}" for broker in brokers], {}
                 for name in BROKERS:
                     replica = self.cluster.started[name].service.replicas.get(PartitionKey(topic_id, number))
-                    if replica is not None:
+                    if replica is not None and (name, replica.key) not in but:
                         logs[key][name] = log_of(replica)
         return judged(self.history, logs, assigned=assigned)
 

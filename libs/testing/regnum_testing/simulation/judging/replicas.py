@@ -2,8 +2,12 @@
 
 from typing import Any
 
+from regnum_model import paths
+from regnum_model.ids import PartitionKey
+from regnum_model.nodes import TopicNode
 from regnum_records.read import read_records
 
+from regnum_testing.simulation.cluster import SimulatedCluster
 from regnum_testing.simulation.judging.judge import Log
 
 
@@ -21,3 +25,21 @@ def log_of(replica: Any) -> Log:
 def directory_of(broker: Any) -> Any:
     """The log directory of a broker that runs."""
     return vars(broker)["_storage"].directory
+
+
+def brought_back(cluster: SimulatedCluster) -> set[tuple[str, PartitionKey]]:
+    """Replicas that were deleted, as the store knows, and that a volume brought along when it went back.
+
+    By broker and partition. No order is about them: each broker finds its own after ``--stray-grace-s``.
+    """
+    nodes = cluster.stores.server.reading(current=True)
+    topics = [TopicNode.decode(node.data) for topic in cluster.topics() if (node := nodes.get(paths.topic(topic)))]
+    ordered = {
+        (f"broker-{broker}", PartitionKey(topic.topic_id, number))
+        for topic in topics
+        if topic.topic_id is not None
+        for brokers_of in (topic.partitions, topic.left)
+        for number, brokers in brokers_of.items()
+        for broker in brokers
+    }
+    return {(name, key) for name, disk in cluster.disks.items() for key in disk.brought_back} - ordered

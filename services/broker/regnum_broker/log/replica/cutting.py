@@ -29,6 +29,7 @@ class Cutting(Swapping):
         everything.
 
         Raises:
+            ResourceExhaustedError: no room to write down which epochs go; nothing was removed.
             CorruptLogError: the files contradict themselves, or cannot be read.
             DirectoryFailedError: the disk failed.
         """
@@ -54,9 +55,11 @@ class Cutting(Swapping):
         if segment is not shown.segments[-1]:
             self._forget_cleaned()
         self._host.lower_start(self._folder.key, start=start, end=new_end)
+        # The one step that takes room: on a full disk it is refused while nothing is cut, and the replica stays usable.
+        self._epochs.journal_cut(new_end)
         with self._moving_back(), shown.cutting():
             self._ends_at(new_end, shown_until=min(shown.log_end_offset, new_end))
-            self._epochs.cut(new_end)
+            self._epochs.cut_journaled(new_end)
             for later in reversed(shown.segments[len(kept) + 1 :]):
                 later.set_aside(self._host)
             shown.segments = (*kept, shown.undamaged(lambda: segment.cut(position, new_end)))

@@ -45,11 +45,23 @@ class LeaderEpochs:
             ResourceExhaustedError: no room to write it down; nothing was forgotten.
             DirectoryFailedError: the write failed.
         """
-        cache = self.cache.truncate_from_end(offset)
-        if cache is not self.cache:
+        self.journal_cut(offset)
+        self.cut_journaled(offset)
+
+    def journal_cut(self, offset: int) -> None:
+        """Have the journal forget epochs that begin at ``offset`` or later; ``cut_journaled`` has to follow.
+
+        Raises:
+            ResourceExhaustedError: no room to write it down; nothing was forgotten.
+            DirectoryFailedError: the write failed.
+        """
+        if self.cache.truncate_from_end(offset) is not self.cache:
             self._host.record([Truncated(key=self._key, offset=offset)], sync=False)
-            self.unjournaled = tuple([entry for entry in self.unjournaled if entry.start_offset < offset])
-            self.cache = cache
+
+    def cut_journaled(self, offset: int) -> None:
+        """Forget them here."""
+        self.unjournaled = tuple([entry for entry in self.unjournaled if entry.start_offset < offset])
+        self.cache = self.cache.truncate_from_end(offset)
 
     def begin_at(self, offset: int) -> None:
         """Forget epochs of which a log that begins at ``offset`` now has nothing.
