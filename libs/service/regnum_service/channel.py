@@ -122,12 +122,16 @@ class PeerChannel:
             self._channel = self._open_one(self._address, self._addressee)
         return self._channel
 
-    async def close(self) -> None:
-        """Hang up, for good."""
-        self._closed = True
+    async def renew(self) -> None:
+        """Hang up; calls under way end with CANCELLED, and the next one goes over another channel."""
         channel, self._channel = self._channel, None
         if channel is not None:
             await channel.close()
+
+    async def close(self) -> None:
+        """Hang up, for good."""
+        self._closed = True
+        await self.renew()
 
 
 class Channels:

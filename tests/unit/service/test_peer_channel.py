@@ -42,3 +42,16 @@ async def test_a_call_after_the_end_opens_none() -> None:
     with pytest.raises(RegnumError, match="that process was replaced"):
         channel.get()
     assert opening.opened == []
+
+
+async def test_a_renewed_one_is_opened_again_with_the_next_call() -> None:
+    opening = Opening()
+    channel = channel_of(opening)
+    await channel.renew()
+    assert opening.opened == []
+    before = channel.get()
+    await channel.renew()
+    assert before.get_state() is grpc.ChannelConnectivity.SHUTDOWN
+    assert channel.get() is not before
+    await channel.close()
+    assert len(opening.opened) == 2

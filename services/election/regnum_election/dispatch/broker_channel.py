@@ -10,6 +10,7 @@ from regnum.types.v1 import errors_pb2
 from regnum_model.ids import BrokerId
 from regnum_model.nodes import Address
 from regnum_service import addressee
+from regnum_service.addressee import who_answered
 from regnum_service.channel import Open, PeerChannel, open_channel
 from regnum_service.errors import RegnumError
 from regnum_service.status import from_rpc_error
@@ -42,49 +43,46 @@ class GrpcControlChannel:
                 request_serializer=bytes,
                 response_deserializer=control_pb2.LeaderAndIsrResponse.FromString,
             )
-        try:
-            answer: control_pb2.LeaderAndIsrResponse = await self._leader_and_isr(request, timeout=CALL_TIMEOUT_S)
-        except grpc.aio.AioRpcError as error:
-            raise from_rpc_error(error) from error
-        else:
-            return answer
+        return await self._answered(self._leader_and_isr(request, timeout=CALL_TIMEOUT_S))
 
     async def stop_replica(self, request: control_pb2.StopReplicaRequest) -> control_pb2.StopReplicaResponse:
         """One StopReplica."""
-        stub = control_pb2_grpc.ReplicaControlServiceStub(self._channel.get())
-        try:
-            return await stub.StopReplica(request, timeout=CALL_TIMEOUT_S)
-        except grpc.aio.AioRpcError as error:
-            raise from_rpc_error(error) from error
+        return await self._answered(self._stub().StopReplica(request, timeout=CALL_TIMEOUT_S))
 
     async def get_replica_log_info(
         self, request: control_pb2.GetReplicaLogInfoRequest, *, timeout_s: float
     ) -> control_pb2.GetReplicaLogInfoResponse:
         """One GetReplicaLogInfo."""
-        stub = control_pb2_grpc.ReplicaControlServiceStub(self._channel.get())
-        return await _asked(stub.GetReplicaLogInfo(request, timeout=timeout_s))
+        return await self._answered(self._stub().GetReplicaLogInfo(request, timeout=timeout_s))
 
     async def describe_settings(
         self, request: control_pb2.DescribeBrokerSettingsRequest, *, timeout_s: float
     ) -> control_pb2.DescribeBrokerSettingsResponse:
         """One DescribeBrokerSettings."""
-        stub = control_pb2_grpc.ReplicaControlServiceStub(self._channel.get())
-        return await _asked(stub.DescribeBrokerSettings(request, timeout=timeout_s))
+        return await self._answered(self._stub().DescribeBrokerSettings(request, timeout=timeout_s))
 
     async def close(self) -> None:
         """Hang up, for good."""
         await self._channel.close()
 
+    def _stub(self) -> Any:
+        return control_pb2_grpc.ReplicaControlServiceStub(self._channel.get())
 
-async def _asked(call: Awaitable[A]) -> A:
-    """The answer to a question, which ends nothing but itself."""
-    try:
-        return await call
-    except grpc.aio.AioRpcError as error:
-        raise from_rpc_error(error) from error
-    except asyncio.CancelledError:
-        # Also what a call ends with when the broker goes and its channel is closed under it.
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
-            raise
-        raise RegnumError(errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE, "the broker went while it was asked") from None
+    async def _answered(self, call: Awaitable[A]) -> A:
+        """The answer. A call that is refused, or whose channel is closed under it, ends nothing but itself."""
+        try:
+            return await call
+        except grpc.aio.AioRpcError as error:
+            refused = from_rpc_error(error)
+            if who_answered(refused) is not None:
+                # A connection stays with who took it, wherever the address leads by now.
+                self._leader_and_isr = None
+                await self._channel.renew()
+            raise refused from error
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise RegnumError(
+                errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE, "the connection was given up while the broker was asked"
+            ) from None
