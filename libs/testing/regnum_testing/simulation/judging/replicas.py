@@ -1,7 +1,12 @@
 """What a broker has of a partition, as the judge takes it."""
 
+from collections.abc import Collection, Mapping
 from typing import Any
 
+from regnum_coordination.port import Node
+from regnum_model import paths
+from regnum_model.ids import BrokerId, LogId
+from regnum_model.nodes import BrokerNode, LeaderAndIsr
 from regnum_records.read import read_records
 
 from regnum_testing.simulation.judging.judge import Log
@@ -21,3 +26,27 @@ def log_of(replica: Any) -> Log:
 def directory_of(broker: Any) -> Any:
     """The log directory of a broker that runs."""
     return vars(broker)["_storage"].directory
+
+
+def registered_logs(nodes: Mapping[str, Node], sessions: Collection[int]) -> dict[BrokerId, Collection[LogId]]:
+    """The logs of each broker that one of these sessions has registered.
+
+    Args:
+        nodes: the store, by path.
+        sessions: those of brokers that run.
+    """
+    return {
+        BrokerId(int(path.removeprefix(f"{paths.BROKER_IDS}/"))): BrokerNode.decode(node.data).directories.values()
+        for path, node in nodes.items()
+        if path.startswith(f"{paths.BROKER_IDS}/") and node.stat.ephemeral_owner in sessions
+    }
+
+
+def in_sync(state: LeaderAndIsr, logs: Mapping[BrokerId, Collection[LogId]]) -> set[BrokerId]:
+    """Members of the ISR that have the log that is recorded of them; another one lacks what it has lost (S10a).
+
+    Args:
+        state: of a partition.
+        logs: see ``registered_logs``.
+    """
+    return {id for id in state.isr if state.members[id].log_id in logs.get(id, ())}
