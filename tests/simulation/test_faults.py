@@ -1,17 +1,21 @@
-"""What faults rely on: which replicas have what was acknowledged."""
+"""What faults rely on: which replicas have what was acknowledged, and where a connection leads."""
 
+import contextvars
 import random
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+import pytest
 from regnum_coordination.port import Create, Set
 from regnum_model import paths
 from regnum_model.ids import BrokerId, ControllerEpoch, DirectoryId, LeaderEpoch, LogId, Registration, TopicId
 from regnum_model.nodes import Address, BrokerNode, LeaderAndIsr, Membership
 from regnum_testing.simulation.cluster import SimulatedCluster, Started
-from regnum_testing.simulation.loop import Process, SimulatedLoop
+from regnum_testing.simulation.loop import PROCESS, Process, SimulatedLoop
 from regnum_testing.simulation.machine import SimulatedClock, SimulatedMachine
+from regnum_testing.simulation.network import Network
+from regnum_testing.simulation.servers import SimulatedServer
 
 TOPIC = TopicId("A" * 22)
 BROKERS = (1, 3)
@@ -113,5 +117,48 @@ def test_a_cluster_is_not_whole_while_no_controller_has_seen_that_a_log_was_lost
         assert not brokers.cluster.is_whole()
         await brokers.register(3, "log-3")
         assert brokers.cluster.is_whole()
+
+    run(work)
+
+
+ADDRESSES = ("127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3")
+
+
+async def listening(network: Network, address: str) -> SimulatedServer:
+    async def make() -> SimulatedServer:
+        PROCESS.set(Process(address))
+        server = SimulatedServer(network, ())
+        server.add_insecure_port(address)
+        await server.start()
+        return server
+
+    return await network.loop.create_task(make(), context=contextvars.Context())
+
+
+@pytest.mark.parametrize("detours", [1, 2])
+def test_connections_that_went_astray_end_with_the_detour_however_many_there_were(detours: int) -> None:
+    """Seed 328: those that went astray before an address was led elsewhere once more stayed for ever."""
+
+    async def work(loop: SimulatedLoop) -> None:
+        network = Network(loop, random.Random(1))
+        first, *others = [await listening(network, address) for address in ADDRESSES]
+        client = Process("client")
+
+        def connect(address: str) -> Any:
+            server = network.at(address)
+            assert server is not None
+            return network.connect(client, server, address)
+
+        right, neighbour = connect(ADDRESSES[0]), connect(ADDRESSES[1])
+        astray = []
+        for number in range(detours):
+            network.detour(ADDRESSES[0], ADDRESSES[1 + number])
+            assert not any(connection.client_open for connection in (right, *astray))
+            astray.append(connect(ADDRESSES[0]))
+            assert astray[-1].server is others[number]
+        network.straight()
+        assert not any(connection.client_open for connection in astray)
+        assert neighbour.client_open, "it never went astray"
+        assert connect(ADDRESSES[0]).server is first
 
     run(work)
