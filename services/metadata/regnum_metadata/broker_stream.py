@@ -7,6 +7,7 @@ import grpc
 from regnum.replication.v1 import control_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_service import addressee
+from regnum_service.addressee import who_answered
 from regnum_service.cancellation import heeding
 from regnum_service.channel import Open, open_channel
 from regnum_service.errors import RegnumError
@@ -44,7 +45,11 @@ class GrpcBrokerStream:
         try:
             response = await heeding(stream.read())
         except grpc.aio.AioRpcError as error:
-            raise from_rpc_error(error) from error
+            refused = from_rpc_error(error)
+            if who_answered(refused) is not None:
+                # A connection stays with who took it, wherever the address leads by now.
+                await self.close()
+            raise refused from error
         except asyncio.InvalidStateError as error:
             raise RegnumError(errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE, "the metadata stream broke") from error
         if not isinstance(response, control_pb2.UpdateMetadataResponse):
@@ -61,7 +66,7 @@ class GrpcBrokerStream:
             stream.cancel()
 
     async def close(self) -> None:
-        """Hang up."""
+        """Hang up; the next change goes over another connection."""
         self.abandon()
         channel, self._channel = self._channel, None
         if channel is not None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,12 +24,14 @@ from regnum_metadata.broker_stream import GrpcBrokerStream
 from regnum_metadata.lane import Receiver
 from regnum_model.ids import BrokerEpoch, BrokerId, ElectionId, MetadataId
 from regnum_model.nodes import Address
-from regnum_service.addressee import who_answered
-from regnum_service.channel import ADDRESSEE, Channels
+from regnum_service.addressee import AddresseeInterceptor, who_answered
+from regnum_service.channel import ADDRESSEE, Channels, Open, open_channel
 from regnum_service.clock import SystemClock
 from regnum_service.errors import RegnumError
 from regnum_testing.broker_world import TOPIC_ID, BrokerWorld
 from regnum_testing.waiting import within
+
+NOWHERE = Address(host="127.0.0.1", port=1)
 
 
 class AnyServer(grpc.GenericRpcHandler):  # type: ignore[misc] # its stubs are generic
@@ -48,14 +51,20 @@ class AnyServer(grpc.GenericRpcHandler):  # type: ignore[misc] # its stubs are g
         return grpc.stream_stream_rpc_method_handler(refuse)
 
 
-@pytest.fixture
-async def anywhere() -> AsyncIterator[AnyServer]:
-    handler, server = AnyServer(), grpc.aio.server()
+@contextlib.asynccontextmanager
+async def serving(*interceptors: grpc.aio.ServerInterceptor) -> AsyncIterator[AnyServer]:
+    handler, server = AnyServer(), grpc.aio.server(interceptors=interceptors)
     server.add_generic_rpc_handlers((handler,))
     handler.address = Address(host="127.0.0.1", port=server.add_insecure_port("127.0.0.1:0"))
     await server.start()
     yield handler
     await server.stop(None)
+
+
+@pytest.fixture
+async def anywhere() -> AsyncIterator[AnyServer]:
+    async with serving() as handler:
+        yield handler
 
 
 async def by_control(at: Address) -> None:
@@ -174,6 +183,61 @@ async def test_each_sender_says_for_whom_its_calls_are(
             with contextlib.suppress(asyncio.CancelledError):
                 await sending
     assert anywhere.called == dict.fromkeys(methods, meant)
+
+
+def controls(open_one: Open) -> dict[str, Callable[[], Awaitable[object]]]:
+    channel = GrpcControlChannel(BrokerId(3), NOWHERE, open_one)
+    stream = GrpcBrokerStream(Receiver(id=BrokerId(3), epoch=BrokerEpoch(1), internal=NOWHERE), open_one)
+    return {
+        "LeaderAndIsr": lambda: channel.leader_and_isr(b""),
+        "StopReplica": lambda: channel.stop_replica(control_pb2.StopReplicaRequest()),
+        "GetReplicaLogInfo": lambda: channel.get_replica_log_info(control_pb2.GetReplicaLogInfoRequest(), timeout_s=10),
+        "DescribeBrokerSettings": lambda: channel.describe_settings(
+            control_pb2.DescribeBrokerSettingsRequest(), timeout_s=10
+        ),
+        "UpdateMetadata": stream.answer,
+    }
+
+
+@pytest.mark.parametrize(
+    "method", ["LeaderAndIsr", "StopReplica", "GetReplicaLogInfo", "DescribeBrokerSettings", "UpdateMetadata"]
+)
+async def test_a_call_that_another_broker_refused_goes_over_another_connection(method: str) -> None:
+    """The one to that broker stands as long as it runs, also when the address leads to broker 3 again."""
+    opened: list[grpc.aio.Channel] = []
+    async with serving(AddresseeInterceptor("broker-1")) as other, serving(AddresseeInterceptor("broker-3")) as meant:
+
+        def open_one(_: Address, addressee: str = "") -> grpc.aio.Channel:
+            opened.append(open_channel(meant.address if opened else other.address, addressee))
+            return opened[-1]
+
+        call = controls(open_one)[method]
+        with pytest.raises(RegnumError) as refused:
+            await call()
+        assert who_answered(refused.value) == "broker-1"
+        assert opened[0].get_state() is grpc.ChannelConnectivity.SHUTDOWN
+        with pytest.raises(RegnumError) as refused:
+            await call()
+        assert who_answered(refused.value) is None
+        assert (other.called, meant.called) == ({method: "broker-3"}, {method: "broker-3"})
+        with pytest.raises(RegnumError):
+            await call()
+        assert len(opened) == 2, "where the broker itself refuses, the connection stays"
+        await opened[1].close()
+
+
+async def test_an_order_whose_connection_is_given_up_meanwhile_has_failed_and_no_more() -> None:
+    """Its sender, which sends again, is not cancelled by that."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.setblocking(False)
+        channel = GrpcControlChannel(BrokerId(3), Address(host="127.0.0.1", port=silent.getsockname()[1]))
+        sending = asyncio.ensure_future(channel.leader_and_isr(b""))
+        connection, _ = await within(asyncio.ensure_future(asyncio.get_running_loop().sock_accept(silent)))
+        await channel.close()
+        connection.close()
+        with pytest.raises(RegnumError) as failed:
+            await within(sending)
+    assert failed.value.code == errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE
 
 
 async def test_the_order_to_delete_a_replica_deletes_it_at_no_other_broker(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ class SimulatedChannel(grpc.aio.Channel):
             network.loop.in_world(CONNECT_S, self._failed, "no answer")
         else:
             self._connecting, self._backoff_s = False, BACKOFF_S[0]
-            self._connection = connection = network.connect(self.process, server)
+            self._connection = connection = network.connect(self.process, server, self._target)
             for call in self._taken():
                 call.go(connection)
 

@@ -16,12 +16,14 @@ from regnum_election.settings import ElectionSettings
 from regnum_metadata.service import MetadataService
 from regnum_metadata.settings import MetadataSettings
 from regnum_model.ids import TopicId
+from regnum_model.nodes import LeaderAndIsr
 from regnum_quota.service import QuotaService
 from regnum_quota.settings import QuotaSettings
 from regnum_service.settings import ServiceSettings, load
 from regnum_service.supervisor import Supervisor
 
 from regnum_testing.simulation.disks import SimulatedDisk
+from regnum_testing.simulation.judging.replicas import in_sync, registered_logs
 from regnum_testing.simulation.loop import PROCESS, Process, SimulatedLoop
 from regnum_testing.simulation.machine import SimulatedClock, SimulatedMachine
 from regnum_testing.simulation.network import Network
@@ -243,15 +245,16 @@ class SimulatedCluster:
         return found
 
     def is_whole(self) -> bool:
-        """Whether all brokers run, and all replicas are in the ISR."""
+        """Whether all brokers run, and all replicas are in the ISR with the log that their broker has registered."""
         brokers = [started.process for name, started in self.started.items() if name.startswith("broker")]
         if any(process.dead or process.paused for process in brokers):
             return False
         nodes = self.stores.server.reading(current=True).nodes()
+        logs = registered_logs(nodes, {id for process in brokers for id in self.stores.sessions_of(process)})
         for topic, (_, partitions) in self.topics().items():
             for number, replicas in partitions.items():
                 node = nodes.get(f"/brokers/topics/{topic}/{number}/leaderAndISR")
-                if node is None or not set(replicas) <= set(json.loads(node.data)["isr"]):
+                if node is None or not set(replicas) <= in_sync(LeaderAndIsr.decode(node.data), logs):
                     return False
         return True
 

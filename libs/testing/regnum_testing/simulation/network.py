@@ -71,10 +71,13 @@ class Pipe:
 class Connection:
     """Between a client and a server process."""
 
-    def __init__(self, network: "Network", number: int, client: Process, server: "SimulatedServer") -> None:
-        """Only assigns."""
+    def __init__(
+        self, network: "Network", number: int, client: Process, server: "SimulatedServer", address: str
+    ) -> None:
+        """Only assigns; ``address``: where the client meant to go."""
         self._network: Final = network
         self.number: Final = number
+        self.address: Final = address
         self.client: Final = client
         self.server: Final = server
         self.up: Final = Pipe(network, client, server.process)
@@ -171,16 +174,17 @@ class Network:
     def detour(self, address: str, other: str) -> None:
         """Have another process answer at an address: its connections end, and the next ones go astray."""
         self._detours[address] = other
-        for connection in tuple(self.connections.values()):
-            if connection.server is self.listeners.get(address):
-                connection.break_client()
+        self._end_those_to({address})
 
     def straight(self) -> None:
         """Undo all detours; connections that went astray end."""
-        astray = [server for other in self._detours.values() if (server := self.listeners.get(other)) is not None]
+        astray = set(self._detours)
         self._detours.clear()
+        self._end_those_to(astray)
+
+    def _end_those_to(self, addresses: set[str]) -> None:
         for connection in tuple(self.connections.values()):
-            if connection.server in astray:
+            if connection.address in addresses:
                 connection.break_client()
 
     def is_listening(self, process: Process) -> bool:
@@ -213,10 +217,10 @@ class Network:
         for connection in tuple(self.connections.values()):
             connection.look()
 
-    def connect(self, client: Process, server: "SimulatedServer") -> Connection:
-        """A connection that stands."""
+    def connect(self, client: Process, server: "SimulatedServer", address: str) -> Connection:
+        """A connection that stands, of a client that meant to go to that address."""
         self._numbers += 1
-        made = self.connections[self._numbers] = Connection(self, self._numbers, client, server)
+        made = self.connections[self._numbers] = Connection(self, self._numbers, client, server, address)
         return made
 
     def died(self, process: Process) -> None:

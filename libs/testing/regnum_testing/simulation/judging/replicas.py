@@ -1,14 +1,18 @@
 """What a broker has of a partition, as the judge takes it."""
 
-from typing import Any
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any
 
+from regnum_coordination.port import Node
 from regnum_model import paths
-from regnum_model.ids import PartitionKey
-from regnum_model.nodes import TopicNode
+from regnum_model.ids import BrokerId, LogId, PartitionKey
+from regnum_model.nodes import BrokerNode, LeaderAndIsr, TopicNode
 from regnum_records.read import read_records
 
-from regnum_testing.simulation.cluster import SimulatedCluster
 from regnum_testing.simulation.judging.judge import Log
+
+if TYPE_CHECKING:
+    from regnum_testing.simulation.cluster import SimulatedCluster
 
 
 def log_of(replica: Any) -> Log:
@@ -27,7 +31,7 @@ def directory_of(broker: Any) -> Any:
     return vars(broker)["_storage"].directory
 
 
-def brought_back(cluster: SimulatedCluster) -> set[tuple[str, PartitionKey]]:
+def brought_back(cluster: "SimulatedCluster") -> set[tuple[str, PartitionKey]]:
     """Replicas that were deleted, as the store knows, and that a volume brought along when it went back.
 
     By broker and partition. No order is about them: each broker finds its own after ``--stray-grace-s``.
@@ -43,3 +47,27 @@ def brought_back(cluster: SimulatedCluster) -> set[tuple[str, PartitionKey]]:
         for broker in brokers
     }
     return {(name, key) for name, disk in cluster.disks.items() for key in disk.brought_back} - ordered
+
+
+def registered_logs(nodes: Mapping[str, Node], sessions: Collection[int]) -> dict[BrokerId, Collection[LogId]]:
+    """The logs of each broker that one of these sessions has registered.
+
+    Args:
+        nodes: the store, by path.
+        sessions: those of brokers that run.
+    """
+    return {
+        BrokerId(int(path.removeprefix(f"{paths.BROKER_IDS}/"))): BrokerNode.decode(node.data).directories.values()
+        for path, node in nodes.items()
+        if path.startswith(f"{paths.BROKER_IDS}/") and node.stat.ephemeral_owner in sessions
+    }
+
+
+def in_sync(state: LeaderAndIsr, logs: Mapping[BrokerId, Collection[LogId]]) -> set[BrokerId]:
+    """Members of the ISR that have the log that is recorded of them; another one lacks what it has lost (S10a).
+
+    Args:
+        state: of a partition.
+        logs: see ``registered_logs``.
+    """
+    return {id for id in state.isr if state.members[id].log_id in logs.get(id, ())}
