@@ -162,6 +162,15 @@ def test_what_a_removed_partition_had_is_gone_for_good_and_may_be_gone_before() 
     assert verdict(open_yet, log(), log(), log()) == ""
 
 
+def test_what_is_acknowledged_while_its_partition_is_being_removed_goes_with_it() -> None:
+    told = history()
+    removed = told.removing("t-0")
+    told.acknowledged["t-0", 99] = 4
+    removed()
+    told.read = {}
+    assert verdict(told, log([]), log([]), log([])) == ""
+
+
 def test_a_partition_that_the_store_no_longer_knows_is_lost_unless_it_was_removed() -> None:
     (found,) = judged(history(), {}, assigned={})
     assert found == "lost: 4 acknowledged records of partition t-0, which the store does not know"

@@ -61,12 +61,17 @@ class History:
 
     def removing(self, partition: str) -> Callable[[], None]:
         """A partition is about to be removed; returns what to call once it is: what it had is gone for good then."""
-        values = [value for at, value in self.acknowledged if at == partition]
-        self.doubtful.update(((partition, value), None) for value in values)
+
+        def had() -> list[tuple[str, int]]:
+            return [one for one in self.acknowledged if one[0] == partition]
+
+        self.doubtful.update(dict.fromkeys(had()))
         self.resized[partition] = None
 
         def removed() -> None:
-            self.gone.setdefault(partition, {}).update(dict.fromkeys(values))
+            # What was acknowledged meanwhile is of that life, too: the next one begins when the partition is added.
+            self.doubtful.update(dict.fromkeys(had()))
+            self.gone.setdefault(partition, {}).update((value, None) for _, value in had())
 
         return removed
 
