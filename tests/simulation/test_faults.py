@@ -12,6 +12,7 @@ from regnum_model import paths
 from regnum_model.ids import BrokerId, ControllerEpoch, DirectoryId, LeaderEpoch, LogId, Registration, TopicId
 from regnum_model.nodes import Address, BrokerNode, LeaderAndIsr, Membership
 from regnum_testing.simulation.cluster import SimulatedCluster, Started
+from regnum_testing.simulation.disks import SimulatedDisk
 from regnum_testing.simulation.loop import PROCESS, Process, SimulatedLoop
 from regnum_testing.simulation.machine import SimulatedClock, SimulatedMachine
 from regnum_testing.simulation.network import Network
@@ -162,3 +163,15 @@ def test_connections_that_went_astray_end_with_the_detour_however_many_there_wer
         assert connect(ADDRESSES[0]).server is first
 
     run(work)
+
+
+def test_a_copy_of_a_volume_is_of_its_life_until_the_next_one_begins(tmp_path: Path) -> None:
+    """A volume that goes back within one life cannot be told from one that did not, so that no seed does it."""
+    disk = SimulatedDisk(tmp_path, random.Random(1))
+    disk.folder.mkdir(parents=True)
+    (disk.folder / "life").write_bytes(b"1")
+    assert not disk.copied_in_this_life, "there is no copy"
+    disk.copy()
+    assert disk.copied_in_this_life
+    (disk.folder / "life").write_bytes(b"2")
+    assert not disk.copied_in_this_life

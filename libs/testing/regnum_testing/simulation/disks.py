@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from regnum_broker.log import life
 from regnum_broker.log.disk.names import folder_named
 from regnum_broker.log.disk.system_calls import Disk, WriteBuffer
 from regnum_model.ids import PartitionKey
@@ -122,6 +123,12 @@ class SimulatedDisk(Disk):
         """Remember what is there now, as a snapshot of the volume."""
         shutil.rmtree(self._copies, ignore_errors=True)
         shutil.copytree(self.folder, self._copies)
+
+    @property
+    def copied_in_this_life(self) -> bool:
+        """Whether the copy is of the life that the directory is in: that it went back to it nobody can see (D64)."""
+        here, copied = self.folder / life.FILE, self._copies / life.FILE
+        return here.exists() and copied.exists() and here.read_bytes() == copied.read_bytes()
 
     def go_back(self) -> bool:
         """Put the copy back, or an empty volume; returns whether there is a copy. For a broker that is down."""

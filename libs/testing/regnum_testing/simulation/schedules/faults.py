@@ -201,6 +201,9 @@ class Faults:
         self._done_by[kind](fault)
 
     def _kill(self, fault: Fault) -> None:
+        disk = self._cluster.disks.get(fault.name)
+        if fault.kind == "goes back" and disk is not None and disk.copied_in_this_life:
+            return
         if self._may_fall(fault.name, forgets=fault.kind != "kill"):
             self._fell(fault)
 
