@@ -293,19 +293,24 @@ async def test_a_tree_from_before_a_restore_is_one_that_went_back(world: BrokerW
     assert await went_back(world) is not None
 
 
-async def test_a_new_disk_that_is_cut_off_at_its_registration_after_a_restore_proves_nothing(
-    world: BrokerWorld, tmp_path: Path
-) -> None:
-    """1 the tree was restored. 2 the disk is a new one. 3 the store takes its first life, and the broker is killed."""
+async def new_disk_after_a_restore(world: BrokerWorld, folder: Path) -> KnownLives:
+    """Start a broker with a new disk in a tree that was restored; what its disk knows until the store has confirmed."""
     await world.store.create(paths.TREE_ID, b"restored", make_parents=True)
     await world.start(1)
     former = await life(world)
     await world.stop(1)
-    shutil.rmtree(tmp_path / "broker-1")
+    shutil.rmtree(folder / "broker-1")
     await world.start(1)
-    log, taken = await log_id(world), await life(world)
+    taken = await life(world)
+    return KnownLives().proposing(taken.life, found=former.life, tree="restored", fits=False)
+
+
+async def test_a_new_disk_that_is_cut_off_at_its_registration_after_a_restore_proves_nothing(
+    world: BrokerWorld, tmp_path: Path
+) -> None:
+    """1 the tree was restored. 2 the disk is a new one. 3 the store takes its first life, and the broker is killed."""
+    proposed, log = await new_disk_after_a_restore(world, tmp_path), await log_id(world)
     await world.stop(1)
-    proposed = KnownLives().proposing(taken.life, found=former.life, tree="restored", fits=False)
     (tmp_path / "broker-1" / "life").write_bytes(proposed.encode())
     await world.start(1)
     assert await went_back(world) is None
@@ -316,14 +321,7 @@ async def test_a_new_disk_that_fails_at_its_registration_after_a_restore_proves_
     world: BrokerWorld, tmp_path: Path
 ) -> None:
     """1 the tree was restored. 2 the disk is a new one. 3 the store takes its first life, and then the disk fails."""
-    await world.store.create(paths.TREE_ID, b"restored", make_parents=True)
-    await world.start(1)
-    former = await life(world)
-    await world.stop(1)
-    shutil.rmtree(tmp_path / "broker-1")
-    await world.start(1)
-    log, taken = await log_id(world), await life(world)
-    proposed = KnownLives().proposing(taken.life, found=former.life, tree="restored", fits=False)
+    proposed, log = await new_disk_after_a_restore(world, tmp_path), await log_id(world)
     lives = world.brokers[ME].broker.lives
     assert lives is not None
     storage = lives._storage

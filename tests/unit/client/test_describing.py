@@ -108,7 +108,7 @@ async def test_topics_are_listed_as_they_come_in_every_form(regnum: CommandHere,
     globbed = await regnum("topics", "list", "--match", "*-[12]", "-o", "json")
     assert (globbed.status, globbed.error["code"]) == (2, "WRONG_USE")
     nothing = await regnum("topics", "list", "--match", "x*")
-    assert (nothing.out, nothing.err) == ("", "no topic is such a one\n")
+    assert (nothing.out, nothing.err) == ("", "no topic matches\n")
 
 
 async def test_partitions_in_trouble_are_described_without_naming_topics(

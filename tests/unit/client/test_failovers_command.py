@@ -107,7 +107,7 @@ async def test_changes_are_listed_by_what_they_are_about(tmp_path: Path) -> None
     assert people.out.splitlines()[0].split()[:2] == ["STARTED", "KIND"]
     assert people.err == "1 more; raise --limit\n"
     nothing = await here.alone("failovers", "list", "--traces", traces, "--broker", "9")
-    assert (nothing.status, nothing.out, nothing.err) == (0, "", "none of 2 changes is such a one\n")
+    assert (nothing.status, nothing.out, nothing.err) == (0, "", "none of 2 changes matches\n")
     for wrong, status, advice in (
         (("--traces", traces, "--since", "yesterday"), 2, "is no time"),
         (("--traces", str(tmp_path / "none")), 3, "--traces"),

@@ -315,7 +315,7 @@ async def test_changes_are_chosen_by_what_they_are_about_also_while_they_grow(tm
     assert await chosen("kind=balance") == [2]
     assert await chosen("min_ms=100&broker=2&partition=orders/0&error=any&victim=broker+1") == [1]
     assert await chosen("broker=9") == []
-    assert "None of 2 changes is such a one" in (await ask(both.app, "/changes?broker=9")).text
+    assert "None of 2 changes matches" in (await ask(both.app, "/changes?broker=9")).text
     for wrong in ("broker=x", "min_ms=-1"):
         assert (await ask(both.app, f"/changes?{wrong}")).status == 400
     page = (await ask(console.app, "/changes?kind=balance&min_ms=50")).text

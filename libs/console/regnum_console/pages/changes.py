@@ -114,7 +114,7 @@ async def _content(context: Context, chosen: ChangeFilter) -> tuple[Markup, Mark
     if context.feed.has_traces:
         every = await context.feed.look()
         known = tuple(one for one in every if chosen.finds(one.change))[:SHOWN]
-        none = f"None of {len(every):,} changes is such a one." if every else "The traces tell of no change yet."
+        none = f"None of {len(every):,} changes matches." if every else "The traces tell of no change yet."
         return (drawn(known[0]) if known else el("p", none, class_="quiet")), listed(known)
     changes = changes_from(await context.ports.cluster.last_events(EventFilter(kinds=KINDS), limit=EVENTS))[:SHOWN]
     if not changes:

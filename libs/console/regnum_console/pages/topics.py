@@ -139,7 +139,7 @@ async def _by_name(context: Context, request: Request, chosen: TopicFilter, lags
     steps: list[Child] = [link("/topics", "First page", **keep)] if first else []
     if len(found) > PAGE:
         steps.append(link("/topics", "Next page", **keep, first=found[PAGE].name))
-    listed = table(_heads(keep, COLUMNS[:-2]), rows, empty="No topic is such a one.", numbers=3)
+    listed = table(_heads(keep, COLUMNS[:-2]), rows, empty="No topic matches.", numbers=3)
     return [listed, _steps(steps)]
 
 
@@ -174,7 +174,7 @@ async def _ranked(context: Context, request: Request, chosen: TopicFilter, choic
     steps: list[Child] = [link("/topics", "First page", **keep)] if begin else []
     if begin + PAGE < len(found.topics):
         steps.append(link("/topics", "Next page", **keep, from_=begin + PAGE))
-    listed = table(_heads(keep, COLUMNS), rows, empty="No topic is such a one.", numbers=5)
+    listed = table(_heads(keep, COLUMNS), rows, empty="No topic matches.", numbers=5)
     return [el("p", told_of, class_="quiet"), listed, _steps(steps)]
 
 

@@ -76,7 +76,7 @@ def list_changes(
         found.sort(key=lambda one: -one.total_ms)
     shown = found[:limit]
     rows = [_row(one, output) for one in shown]
-    emit_rows(rows, output, columns=COLUMNS, empty=f"none of {of:,} changes is such a one")
+    emit_rows(rows, output, columns=COLUMNS, empty=f"none of {of:,} changes matches")
     if len(shown) < len(found) and output is Output.TABLE:
         note(f"{len(found) - len(shown):,} more; raise --limit")
 

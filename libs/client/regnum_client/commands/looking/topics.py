@@ -116,7 +116,7 @@ def list_topics(
     if everything:
         # They are there for other commands' sake; whoever looks for them, or for trouble, is shown them.
         chosen = replace(chosen, internal=False)
-    empty = "no topics; create one with `regnum topics create NAME`" if everything else "no topic is such a one"
+    empty = "no topics; create one with `regnum topics create NAME`" if everything else "no topic matches"
     if sort is not Order.NAME:
         _list_ranked(sort, chosen, bootstrap, timeout or TIMEOUT_S, output, empty)
         return
@@ -184,7 +184,7 @@ def describe(
     names = list(dict.fromkeys(topics or ()))
     chosen = _chosen(prefix, match, internal, trouble)
     _check_choice(names, chosen)
-    nothing = "" if names else "no topic is such a one"
+    nothing = "" if names else "no topic matches"
     asked = ((OFFSET_COLUMNS, offsets), (NEWEST_COLUMNS, newest), (SIZE_COLUMNS, sizes))
     columns = (*DESCRIBE_COLUMNS, *(column for some, wanted in asked if wanted for column in some))
     stream = RowStream(output, columns=columns, empty=nothing)
