@@ -150,6 +150,22 @@ def test_fences_take_their_guard_along_and_are_few() -> None:
     assert judged("broker-2", (Check(guard, 5), Delete(path, 0)), before=before, now=store()) == ""
 
 
+@pytest.mark.parametrize(("sent_s", "says"), [(6.0, ""), (5.0, "S9")])
+def test_what_counts_of_a_fence_is_when_it_was_sent(sent_s: float, says: str) -> None:
+    path, guard = paths.broker_id(BrokerId(2)), paths.broker_epoch(BrokerId(2))
+    group, before = (Set(guard, b"", 5), Delete(path, 0)), {path: registration(2), guard: node(b"", version=5)}
+    fenced = {**store(), guard: node(b"", version=6)}
+    writes = Writes(session_timeout_s=6.0)
+    for at_s, carried_out_s in ((0.0, 2.0), (sent_s, sent_s + 0.01)):
+        writes.sent("election-1", group, at_s)
+        # Sent again, as no answer came to it: it is the same fence.
+        writes.answered("election-1", group, known=False)
+        writes.sent("election-1", group, at_s + 0.5)
+        found = judged("election-1", group, before=before, now=fenced, writes=writes, at_s=carried_out_s)
+        writes.answered("election-1", group, known=True)
+    assert says == found.partition(":")[0]
+
+
 def test_a_session_that_is_over_writes_nothing() -> None:
     assert "S6" in judged("broker-1", (Check("/a"),), before={"/a": node(b"")}, now={}, alive=False)
 
@@ -157,10 +173,10 @@ def test_a_session_that_is_over_writes_nothing() -> None:
 def test_a_write_without_an_answer_is_settled_by_itself() -> None:
     writes = Writes(session_timeout_s=6.0)
     first, other = ((Set(PATH, one.encode(), 3),) for one in (state(isr=(1, 2)), state(isr=(1,))))
-    assert writes.sent("broker-1", first) == []
+    assert writes.sent("broker-1", first, 0.0) == []
     writes.answered("broker-1", first, known=False)
-    assert writes.sent("broker-1", first) == []
-    assert "S1: broker-1 writes" in writes.sent("broker-1", other)[0]
-    assert writes.sent("broker-2", other) == []
+    assert writes.sent("broker-1", first, 0.0) == []
+    assert "S1: broker-1 writes" in writes.sent("broker-1", other, 0.0)[0]
+    assert writes.sent("broker-2", other, 0.0) == []
     writes.answered("broker-1", first, known=True)
-    assert writes.sent("broker-1", other) == []
+    assert writes.sent("broker-1", other, 0.0) == []

@@ -122,7 +122,7 @@ class Stores:
         """A process sends a write."""
         self.on_write(process, groups)
         for group in groups:
-            self._wrong(self.writes.sent(process.name, group))
+            self._wrong(self.writes.sent(process.name, group, self._loop.time()))
 
     def _carried_out(self, group: Group, session_id: int, before: dict[str, Node | None]) -> None:
         writer = self._sessions.get(session_id)

@@ -8,12 +8,13 @@ Each rule is looked at where it can be broken, in the transaction itself, long b
     S3   a controller's state is written in its own reign; a leader's ISR by the recorded leader, for its topic, with
          itself and each member that it adds as registered
     S6   no session writes that is over
-    S9   of brokers that take connections, a controller fences one in a session time-out
+    S9   of brokers that take connections, a controller sends to fence one in a session time-out
     S10  a leader is a member of ISR or ELR with the log that was recorded for it; a leader epoch has one leader, and
          another leader another epoch
     S14  no leader epoch begins again where a state is gone, or went back (T9)
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -25,6 +26,8 @@ from regnum_model.nodes import BrokerNode, LeaderAndIsr, Membership
 
 STATE: Final = "/leaderAndISR"
 REGISTRATIONS: Final = f"{paths.BROKER_IDS}/"
+SENT_AFTER_S: Final = 0.1
+"""At most so long after its verdict, which is what the rule counts from, a controller sends a fence."""
 
 Read = Callable[[str], Node | None]
 """What a node holds, None if it is not there."""
@@ -56,7 +59,9 @@ class Writes:
     reigns: dict[str, bytes] = field(default_factory=dict)
     """By election process: what it wrote as its epoch when it won last."""
     fenced: dict[str, float] = field(default_factory=dict)
-    """By election process: when it last fenced a broker that takes connections."""
+    """By election process: when it sent what last fenced a broker that takes connections."""
+    fencing: dict[tuple[str, str], float] = field(default_factory=dict)
+    """By process and node: when a fence without an answer was sent first."""
     registered: dict[str, float] = field(default_factory=dict)
     """By node: when the newest registration was made."""
     highest: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -64,9 +69,11 @@ class Writes:
     open: dict[tuple[str, str], tuple[int | None, bytes]] = field(default_factory=dict)
     """By process and node: version and content of a write without an answer."""
 
-    def sent(self, writer: str, group: Group) -> list[str]:
+    def sent(self, writer: str, group: Group, at_s: float) -> list[str]:
         """A process sends a group; returns what is wrong with that."""
         found: list[str] = []
+        for path in _deleted(group):
+            self.fencing.setdefault((writer, path), at_s)
         for path, (version, data) in _states(group).items():
             unknown = self.open.get((writer, path))
             if unknown is not None and unknown[0] == version and unknown[1] != data:
@@ -75,6 +82,8 @@ class Writes:
 
     def answered(self, writer: str, group: Group, *, known: bool) -> None:
         """A group has an answer, or none."""
+        for path in _deleted(group) if known else ():
+            self.fencing.pop((writer, path), None)
         for path, what in _states(group).items():
             if known:
                 self.open.pop((writer, path), None)
@@ -83,8 +92,9 @@ class Writes:
 
     def ended(self, writer: str) -> None:
         """A process is gone, or begins anew: nothing waits for its writes any more."""
-        for key in [key for key in self.open if key[0] == writer]:
-            del self.open[key]
+        for waiting in (self.open, self.fencing):
+            for key in [key for key in waiting if key[0] == writer]:
+                del waiting[key]
 
     def judged(self, write: StoreWrite) -> list[str]:
         """What is wrong with a group that was carried out, a sentence each."""
@@ -120,9 +130,12 @@ class Writes:
             found.append(f"S2: {write.writer} deletes {path} of registration {guard} without its guard")
         owner = node.stat.ephemeral_owner
         if owner is not None and write.is_reachable(owner):
-            if write.at_s - self.fenced.get(write.writer, -self.session_timeout_s) < self.session_timeout_s:
+            # How long a write is on its way is not the controller's to say, nor whether it is answered.
+            sent_s = self.fencing.pop((write.writer, path), write.at_s)
+            since_s = sent_s - self.fenced.get(write.writer, -math.inf)
+            if since_s < self.session_timeout_s - SENT_AFTER_S:
                 found.append(f"S9: {write.writer} fences two brokers within a session time-out that take connections")
-            self.fenced[write.writer] = write.at_s
+            self.fenced[write.writer] = sent_s
         return found
 
     def _of_state(self, write: StoreWrite, path: str, before: LeaderAndIsr | None, data: bytes) -> list[str]:
@@ -151,6 +164,10 @@ class Writes:
         if epoch is None or self.reigns.get(write.writer) != epoch.data:
             return ["S3: a state of a reign that is over"]
         return []
+
+
+def _deleted(group: Group) -> list[str]:
+    return [one.path for one in group if isinstance(one, Delete) and one.path.startswith(REGISTRATIONS)]
 
 
 def _states(group: Group) -> dict[str, tuple[int | None, bytes]]:
