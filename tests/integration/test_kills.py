@@ -20,6 +20,7 @@ async def test_a_killed_leader_is_succeeded_and_catches_up_when_it_returns(clust
     assert verdict.clean, verdict
 
 
+@pytest.mark.full
 async def test_a_leader_bounced_faster_than_its_session_loses_nothing(cluster: LocalCluster) -> None:
     """Killed and started again at once: its old registration still stands and is taken over (safety rules S5, S10)."""
     async with under_load(cluster, "bounced") as running:
@@ -50,6 +51,7 @@ async def test_a_killed_controller_is_succeeded_while_the_load_goes_on(cluster: 
     assert verdict.clean, verdict
 
 
+@pytest.mark.full
 async def test_controller_and_leader_killed_together(cluster: LocalCluster) -> None:
     async with under_load(cluster, "both-killed") as running:
         before = await running.stage.look()

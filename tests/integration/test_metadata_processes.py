@@ -172,6 +172,7 @@ async def test_a_paused_metadata_process_is_replaced_and_does_no_harm_when_it_wa
     assert verdict.clean, verdict
 
 
+@pytest.mark.full
 async def test_all_metadata_processes_killed_and_started_again(cluster: LocalCluster) -> None:
     async with under_load(cluster, "none-left") as running:
         for name in ("metadata-1", "metadata-2"):
