@@ -126,7 +126,7 @@ class SimulatedDisk(Disk):
 
     @property
     def copied_in_this_life(self) -> bool:
-        """Whether the copy is of the life that the directory is in: that it went back to it nobody can see (D64)."""
+        """Whether the copy is of the life that the directory is in: the directory could go back to it unseen (D64)."""
         here, copied = self.folder / life.FILE, self._copies / life.FILE
         return here.exists() and copied.exists() and here.read_bytes() == copied.read_bytes()
 

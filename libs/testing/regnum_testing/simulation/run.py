@@ -53,8 +53,8 @@ SECONDS: Final = 25.0
 CALM_S: Final = 40.0
 """Within so long after the last fault all replicas have to be equal."""
 STRAYS_S: Final = 80.0
-"""Within so long also what a volume brought along when it went back, and nobody orders to be deleted: brokers look for
-that every 10 s, and delete it after 60 s without a role (``--stray-grace-s``)."""
+"""Within so long brokers have also deleted strays that a volume brought along when it went back: they look for strays
+every 10 s, and delete them after 60 s without a role (``--stray-grace-s``)."""
 STARTED_S: Final = 60.0
 """Until a cluster that nothing has happened to has brokers and topics that clients see, in virtual seconds."""
 
