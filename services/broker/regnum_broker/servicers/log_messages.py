@@ -8,15 +8,16 @@ on the loop; the rest of a result is filled in when the answer is there. Plain r
 thread makes a batch of them.
 """
 
-from itertools import islice
-from typing import Final
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final, TypeVar
 
 from regnum.broker.v1 import log_pb2
 from regnum_model.wire_times import ceiling_unix_ms_of
 from regnum_records.build import NO_PRODUCER_EPOCH, build_batch
 from regnum_records.header import NO_PRODUCER_ID, NO_SEQUENCE, end_offset_of
 from regnum_records.record import NewRecord, Record
-from regnum_service.slices import Turns
+from regnum_service.slices import next_turn
 
 from regnum_broker.serving.current_leaders import tell_refusal
 from regnum_broker.serving.fetching.offsets import TIMESTAMP_MS_MAX
@@ -45,11 +46,22 @@ from regnum_broker.serving.produce_requests import (
     ProduceResult,
 )
 
+T = TypeVar("T")
+
 SLICE: Final = 200
 """Partitions between two turns of the event loop (safety rule S22)."""
 
 PRODUCER_EPOCH_MAX: Final = 2**15 - 1
 """Largest producer epoch that a record batch has room for."""
+
+
+async def _each(items: Sequence[Any], make: Callable[[Any], T]) -> list[T]:
+    """What is made of each item, with a turn of the loop between parts of them; most calls have one item."""
+    made = [make(item) for item in items[:SLICE]]
+    for first in range(SLICE, len(items), SLICE):
+        await next_turn()
+        made += [make(item) for item in items[first : first + SLICE]]
+    return made
 
 
 class PlainMessage:
@@ -88,12 +100,8 @@ class PlainMessage:
 
 async def produce_request(request: log_pb2.ProduceRequest, *, size_bytes: int = 0) -> ProduceRequest:
     """What a request asks to append; ``size_bytes`` as of ``ProduceRequest``."""
-    turns = Turns(SLICE)
-    items: list[ProducePartition] = []
     # (One too many is refused, and no more are looked at for that.)
-    for message in islice(request.partitions, PARTITIONS_MAX + 1):
-        await turns.took()
-        items.append(_produce_partition(message))
+    items = await _each(request.partitions[: PARTITIONS_MAX + 1], _produce_partition)
     return ProduceRequest(items, request.acks, request.timeout_ms, request.header.client_id, size_bytes)
 
 
@@ -125,14 +133,12 @@ def _wrong_in_plain(plain: log_pb2.PlainRecords) -> str:
 
 async def fill_produced(message: log_pb2.ProduceResponse, response: ProduceResponse) -> None:
     """What became of a request."""
-    turns = Turns(SLICE)
     message.throttle_time_ms = response.throttle_time_ms
-    for result in response.results:
-        await turns.took()
-        _fill_appended(message.results.add(topic=result.topic, partition=result.partition), result)
+    await _each(response.results, partial(_add_appended, message.results))
 
 
-def _fill_appended(message: log_pb2.ProduceResult, result: ProduceResult) -> None:
+def _add_appended(messages: Any, result: ProduceResult) -> None:
+    message = messages.add(topic=result.topic, partition=result.partition)
     message.base_offset, message.log_start_offset = result.base_offset, result.log_start_offset
     if result.isr_change:
         message.isr_change = result.isr_change
@@ -195,40 +201,37 @@ class MessageContent:
 
 async def fetch_request(request: log_pb2.FetchRequest, response: log_pb2.FetchResponse) -> FetchRequest:
     """What a request asks to read; what is read is put into the response, which gets a result for each partition."""
-    turns = Turns(SLICE)
-    items: list[FetchPartition] = []
-    for message in request.partitions:
-        await turns.took()
-        topic, partition = message.topic, message.partition
-        content = MessageContent(response.results.add(topic=topic, partition=partition))
-        items.append(
-            FetchPartition(
-                topic,
-                partition,
-                message.offset,
-                message.max_bytes,
-                message.topic_id,
-                message.current_leader_epoch if message.HasField("current_leader_epoch") else None,
-                message.last_fetched_epoch if message.HasField("last_fetched_epoch") else None,
-                message.read_from,
-                content,
-            )
-        )
+    items = await _each(request.partitions, partial(_fetch_partition, response.results))
     return FetchRequest(
         items, request.max_wait_ms, request.min_bytes, request.max_bytes, request.form, request.client_rack
     )
 
 
+def _fetch_partition(messages: Any, message: log_pb2.FetchPartition) -> FetchPartition:
+    topic, partition = message.topic, message.partition
+    return FetchPartition(
+        topic,
+        partition,
+        message.offset,
+        message.max_bytes,
+        message.topic_id,
+        message.current_leader_epoch if message.HasField("current_leader_epoch") else None,
+        message.last_fetched_epoch if message.HasField("last_fetched_epoch") else None,
+        message.read_from,
+        MessageContent(messages.add(topic=topic, partition=partition)),
+    )
+
+
 async def fill_fetched(message: log_pb2.FetchResponse, response: FetchResponse) -> None:
     """Add to what was read all else that is answered."""
-    turns = Turns(SLICE)
     message.throttle_time_ms = response.throttle_time_ms
-    for one, result in zip(message.results, response.results, strict=True):
-        await turns.took()
-        _fill_read(one, result)
+    await _each(response.results, _fill_read)
 
 
-def _fill_read(message: log_pb2.FetchResult, result: FetchResult) -> None:
+def _fill_read(result: FetchResult) -> None:
+    content = result.content
+    assert isinstance(content, MessageContent)  # noqa: S101 - what it was asked for with
+    message = content.message
     message.high_watermark, message.log_start_offset = result.high_watermark, result.log_start_offset
     if result.preferred_read_replica is not None:
         message.preferred_read_replica = result.preferred_read_replica
@@ -269,21 +272,19 @@ class StepContent(MessageContent):
 def consume_response(result: FetchResult) -> log_pb2.ConsumeResponse:
     """A step of a stream whose contents are of ``StepContent``."""
     content = result.content
-    assert isinstance(content, StepContent)  # noqa: S101 - that is what the stream was asked for with
-    message = content.message
-    message.topic, message.partition = result.topic, result.partition
-    _fill_read(message, result)
+    assert isinstance(content, StepContent)  # noqa: S101 - what the stream was asked for with
+    content.message.topic, content.message.partition = result.topic, result.partition
+    _fill_read(result)
     return content.step
 
 
 async def list_offsets_request(request: log_pb2.ListOffsetsRequest) -> ListOffsetsRequest:
     """Which offsets a request asks for."""
-    turns = Turns(SLICE)
-    queries: list[OffsetQuery] = []
-    for query in request.queries:
-        await turns.took()
-        queries.append(OffsetQuery(query.topic, query.partition, _asked_ms(query)))
-    return ListOffsetsRequest(queries)
+    return ListOffsetsRequest(await _each(request.queries, _offset_query))
+
+
+def _offset_query(query: log_pb2.OffsetQuery) -> OffsetQuery:
+    return OffsetQuery(query.topic, query.partition, _asked_ms(query))
 
 
 def _asked_ms(query: log_pb2.OffsetQuery) -> int | None:
@@ -304,15 +305,13 @@ def _asked_ms(query: log_pb2.OffsetQuery) -> int | None:
 
 async def list_offsets_response(response: ListOffsetsResponse) -> log_pb2.ListOffsetsResponse:
     """The offsets."""
-    turns = Turns(SLICE)
     message = log_pb2.ListOffsetsResponse()
-    for result in response.results:
-        await turns.took()
-        _fill_offset(message.results.add(topic=result.topic, partition=result.partition), result)
+    await _each(response.results, partial(_add_offset, message.results))
     return message
 
 
-def _fill_offset(message: log_pb2.OffsetResult, result: OffsetResult) -> None:
+def _add_offset(messages: Any, result: OffsetResult) -> None:
+    message = messages.add(topic=result.topic, partition=result.partition)
     message.offset, message.leader_epoch = result.offset, result.leader_epoch
     if result.timestamp_ms is not None:
         message.timestamp_ms = result.timestamp_ms
@@ -325,33 +324,23 @@ def _fill_offset(message: log_pb2.OffsetResult, result: OffsetResult) -> None:
 
 async def epochs_request(request: log_pb2.OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochRequest:
     """The ends of which epochs a request asks for."""
-    turns = Turns(SLICE)
-    queries: list[EpochQuery] = []
-    for query in request.queries:
-        await turns.took()
-        queries.append(
-            EpochQuery(
-                query.topic,
-                query.partition,
-                query.leader_epoch,
-                query.current_leader_epoch if query.HasField("current_leader_epoch") else None,
-                query.topic_id,
-            )
-        )
-    return OffsetForLeaderEpochRequest(queries)
+    return OffsetForLeaderEpochRequest(await _each(request.queries, _epoch_query))
+
+
+def _epoch_query(query: log_pb2.EpochQuery) -> EpochQuery:
+    known = query.current_leader_epoch if query.HasField("current_leader_epoch") else None
+    return EpochQuery(query.topic, query.partition, query.leader_epoch, known, query.topic_id)
 
 
 async def epochs_response(response: OffsetForLeaderEpochResponse) -> log_pb2.OffsetForLeaderEpochResponse:
     """The ends."""
-    turns = Turns(SLICE)
     message = log_pb2.OffsetForLeaderEpochResponse()
-    for result in response.results:
-        await turns.took()
-        _fill_end(message.results.add(topic=result.topic, partition=result.partition), result)
+    await _each(response.results, partial(_add_end, message.results))
     return message
 
 
-def _fill_end(message: log_pb2.EpochEndResult, result: EpochEndResult) -> None:
+def _add_end(messages: Any, result: EpochEndResult) -> None:
+    message = messages.add(topic=result.topic, partition=result.partition)
     message.leader_epoch, message.end_offset = result.leader_epoch, result.end_offset
     if result.error_code:
         message.error_code, message.error_message = result.error_code, result.error_message
