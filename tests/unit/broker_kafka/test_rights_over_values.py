@@ -108,6 +108,15 @@ async def test_each_item_is_refused_in_its_place_and_the_log_hears_of_no_other(
     assert {str(asked) for asked in rights.asked} == {f"{right} TOPIC {name}" for name in "abc"}
 
 
+async def test_offsets_that_are_refused_are_the_zeros_that_the_other_door_sends() -> None:
+    log = behind(RecordedRights(), Calls())
+    with calling(ALICE):
+        offsets = await log.list_offsets(ListOffsetsRequest([OffsetQuery("a", 3, -1)]), OWN)
+        ends = await log.ends_of_epochs(OffsetForLeaderEpochRequest([EpochQuery("a", 3, 0)]), OWN)
+    assert [(one.offset, one.leader_epoch) for one in offsets.results] == [(0, 0)]
+    assert [(one.leader_epoch, one.end_offset) for one in ends.results] == [(0, 0)]
+
+
 async def test_a_right_that_is_revoked_during_a_long_poll_takes_the_records_out_of_its_answer() -> None:
     rights, calls = RecordedRights(only("READ TOPIC a", "READ TOPIC b")), Calls()
 

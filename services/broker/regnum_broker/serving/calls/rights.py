@@ -3,8 +3,9 @@
 Goals: what a caller may do is the same at both doors, and is written down once.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -32,21 +33,21 @@ from regnum_broker.serving.produce_requests import ProduceRequest, ProduceRespon
 LOG: Final = "regnum.broker.v1.LogService"
 PRODUCERS: Final = "regnum.broker.v1.ProducerService"
 
-_VALUES: Final = {
+_VALUES: Final[Mapping[str, tuple[Any, Any]]] = {
     "Fetch": (FetchResponse, FetchResult),
-    "ListOffsets": (ListOffsetsResponse, OffsetResult),
-    "OffsetForLeaderEpoch": (OffsetForLeaderEpochResponse, EpochEndResult),
+    "ListOffsets": (ListOffsetsResponse, partial(OffsetResult, offset=0, leader_epoch=0)),
+    "OffsetForLeaderEpoch": (OffsetForLeaderEpochResponse, partial(EpochEndResult, leader_epoch=0, end_offset=0)),
 }
-"""Answers, and what stands in them of one item."""
+"""Answers, and what stands in them of an item that is refused: the zeros of gRPC's messages, at both doors."""
 
 
-def _over_values(method: str, response: Any, result: Any) -> Each:
+def _over_values(method: str, response: Any, refused: Any) -> Each:
     """The rule of a method over plain values."""
     rule = RULES[f"{LOG}/{method}"]
     assert isinstance(rule, Each)  # noqa: S101 - a test reads the table
 
     def refuse(item: Any, error: RegnumError) -> Any:
-        return result(item.topic, item.partition, error_code=error.code, error_message=error.message)
+        return refused(item.topic, item.partition, error_code=error.code, error_message=error.message)
 
     return replace(rule, response=response, refuse=refuse)
 
