@@ -107,8 +107,8 @@ class Chain(NamedTuple):
     """PRODUCER, CONSUMER, BROKER or ORDER."""
     inside: tuple[tuple[str, float], ...] = ()
     """What ``leads`` consists of: names, and milliseconds."""
-    path: tuple[str, ...] = ()
-    """Ids of the spans that its boundaries come from."""
+    path: str = ""
+    """Ids of the spans that its boundaries come from, with blanks between them: as objects they were half of it."""
 
     @property
     def outage_ms(self) -> float:
@@ -202,7 +202,7 @@ def chain_of_outage(outage: Span, trace: Trace) -> Chain:
         error=about.get(names.ERROR_TYPE, ""),
         seen_by=PRODUCER if of_producer else CONSUMER,
         inside=found.inside,
-        path=tuple(found.path),
+        path=" ".join(found.path),
     )
 
 
@@ -280,7 +280,7 @@ def _without_client(
         segments=_segments(found.boundaries, start_ns, end_ns, first, trace, tail),
         seen_by=seen_by,
         inside=found.inside,
-        path=tuple(found.path),
+        path=" ".join(found.path),
     )
 
 
@@ -314,12 +314,10 @@ def _of_root_and_order(trace: Trace, order: Span | None, *, leads: bool = True) 
         leadership = trace.leaderships.get(order.span_id)
         if leadership is not None and leads:
             found.add(steps.LEADS, leadership.end_ns, leadership)
-            parts = trace.below.get(leadership.span_id, ())
-            found.inside = tuple(
-                (part, sum(one.end_ns - one.start_ns for one in parts if one.name == name) / MS)
-                for name, part in INSIDE.items()
-                if any(one.name == name for one in parts)
-            )
+            lengths: dict[str, int] = {}
+            for one in trace.below.get(leadership.span_id, ()):
+                lengths[one.name] = lengths.get(one.name, 0) + one.end_ns - one.start_ns
+            found.inside = tuple((part, lengths[name] / MS) for name, part in INSIDE.items() if name in lengths)
     return found
 
 
