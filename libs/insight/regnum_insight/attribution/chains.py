@@ -156,6 +156,8 @@ class Trace:
     """Waits for the high watermark."""
     below: Mapping[str, Sequence[Span]] = field(default_factory=dict)
     """Parts of a leadership, and of a client's outage, by the id of what they are below."""
+    ways: "dict[tuple[str, bool], _Found]" = field(default_factory=dict)
+    """What was found on the way to an order: several partitions have the same, and a producer and a consumer of one."""
 
 
 def batch_of(span: Span) -> Batch:
@@ -299,9 +301,23 @@ class _Found:
         self.boundaries.append((steps.ORDER[step], ns, process or span.process))
         self.path.append(span.span_id)
 
+    def copy(self) -> "_Found":
+        """The same, to be added to."""
+        made = _Found()
+        made.boundaries, made.path, made.inside = self.boundaries.copy(), self.path.copy(), self.inside
+        return made
+
 
 def _of_root_and_order(trace: Trace, order: Span | None, *, leads: bool = True) -> _Found:
     """What the controller and a leader recorded on the way to one leadership, or, without ``leads``, to a new ISR."""
+    key = ("" if order is None else order.span_id, leads)
+    way = trace.ways.get(key)
+    if way is None:
+        way = trace.ways[key] = _way_to(order, trace, leads=leads)
+    return way.copy()
+
+
+def _way_to(order: Span | None, trace: Trace, *, leads: bool) -> _Found:
     found = _Found()
     call = None if order is None else trace.by_id.get(order.parent_id)
     if call is not None and call.kind != Kind.CLIENT:
