@@ -250,10 +250,12 @@ class GateInterceptor(grpc.aio.ServerInterceptor):
             async with self._passed(method, call) as passes:
                 answer = None if self._answers is None else self._answers.begin(method, call)
                 request = await self._request(parsing, method, requests, call, passes, answer, many=many)
-                if many or self._meter is None or not self._meter.is_on:
-                    response = await behaviour(request, context)
-                else:
-                    response = await self._meter.measured(call, request, behaviour(request, context))
+                answering = behaviour(request, context)
+                if not many and self._meter is not None and self._meter.is_on:
+                    answering = self._meter.measured(call, request, answering)
+                # A handler that has taken out of its request what it needs lets go of the rest.
+                del request
+                response = await answering
                 if answer is not None:
                     answer.made(response)
                 return response

@@ -15,11 +15,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from regnum.broker.v1 import log_pb2
 from regnum_broker.cluster.fence import Fence
 from regnum_broker.serving.current_leaders import CurrentLeaders
 from regnum_broker.serving.metadata_cache import MetadataCache
 from regnum_broker.serving.produce import ProduceHandler
+from regnum_broker.serving.produce_requests import Acks, ProducePartition, ProduceRequest
 from regnum_broker.serving.topic_traffic import TopicTraffic
 from regnum_service.supervisor import Supervisor
 from regnum_telemetry.instruments import broker as instruments
@@ -64,11 +64,10 @@ class Producing:
 
     async def produce(self, batch: bytes, *, partitions: int = 1) -> None:
         """One call with a batch for each of so many partitions."""
-        request = log_pb2.ProduceRequest(
-            acks=log_pb2.ACKS_LEADER,
+        request = ProduceRequest(
+            acks=Acks.LEADER,
             partitions=[
-                log_pb2.ProducePartition(topic="t", partition=number, record_batch=batch)
-                for number in range(partitions)
+                ProducePartition(topic="t", partition=number, record_batch=batch) for number in range(partitions)
             ],
         )
         answer = await self._handler.produce(request)

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 from regnum.admin.v1 import admin_pb2
-from regnum.broker.v1 import log_pb2
 from regnum.metadata.v1 import metadata_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_broker.cluster.fence import Fence
 from regnum_broker.serving.current_leaders import CurrentLeaders
 from regnum_broker.serving.metadata_cache import MetadataCache
 from regnum_broker.serving.produce import ProduceHandler
+from regnum_broker.serving.produce_requests import Acks, ProducePartition, ProduceRequest
 from regnum_election.servicers.admin import AdminServicer
 from regnum_election.topics.charging import Answered
 from regnum_election.topics.deletion import Deleted
@@ -25,6 +25,7 @@ from regnum_service.cluster_image.feed import ClusterFeed
 from regnum_service.cluster_image.held import HeldImage
 from regnum_service.name_order import NameOrder
 from regnum_service.supervisor import Supervisor
+from regnum_testing.batches import batch_of
 from regnum_testing.leading_replicas import LEADER, LeadingReplicas
 from regnum_testing.metadata_values import broker, change, image, topic
 from regnum_testing.recorded_rights import RecordedRights, only
@@ -137,12 +138,8 @@ async def test_records_are_appended_only_where_the_caller_may_write(leading: Lea
         supervisor=Supervisor("test"),
         authorizer=rights,
     )
-    plain = log_pb2.PlainRecords(records=[log_pb2.Record(value=b"x")])
-    request = log_pb2.ProduceRequest(
-        acks=log_pb2.ACKS_LEADER,
-        partitions=[
-            log_pb2.ProducePartition(topic=name, partition=0, plain=plain) for name in ("t", "other", "made-up")
-        ],
+    request = ProduceRequest(
+        [ProducePartition(name, 0, batch_of(b"x")) for name in ("t", "other", "made-up")], acks=Acks.LEADER
     )
     with calling(ALICE):
         results = (await handler.produce(request)).results

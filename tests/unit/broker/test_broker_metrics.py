@@ -12,10 +12,13 @@ from regnum_broker.cluster.fence import Fence
 from regnum_broker.figures.gauges import show_broker
 from regnum_broker.figures.log_sizes import LogSizing
 from regnum_broker.replication.partition import Following
+from regnum_broker.servicers.log_messages import MessageContent
 from regnum_broker.serving.current_leaders import CurrentLeaders
 from regnum_broker.serving.fetching.handler import FetchHandler
+from regnum_broker.serving.fetching.requests import FetchPartition, FetchRequest, RecordForm, StoredBatches
 from regnum_broker.serving.metadata_cache import MetadataCache
 from regnum_broker.serving.produce import ProduceHandler
+from regnum_broker.serving.produce_requests import Acks, ProducePartition, ProduceRequest
 from regnum_broker.serving.topic_traffic import TopicTraffic
 from regnum_broker.storage import Storage
 from regnum_broker.writer_times import WriterTimes, name_of
@@ -62,10 +65,10 @@ class Broker:
 
     async def produce(self, *batches: bytes) -> list[int]:
         """Send a batch to each partition from 0 on, not waiting for followers; the errors."""
-        request = log_pb2.ProduceRequest(
-            acks=log_pb2.ACKS_LEADER,
+        request = ProduceRequest(
+            acks=Acks.LEADER,
             partitions=[
-                log_pb2.ProducePartition(topic="t", partition=number, record_batch=batch)
+                ProducePartition(topic="t", partition=number, record_batch=batch)
                 for number, batch in enumerate(batches)
             ],
         )
@@ -113,18 +116,18 @@ async def test_what_is_appended_is_counted_once_and_what_is_refused_is_not(broke
 async def test_what_consumers_get_is_counted_in_either_form(broker: Broker) -> None:
     batch = batch_of(b"a", b"b", b"c")
     await broker.produce(batch)
-    for form, records in ((log_pb2.RECORD_FORM_BATCHES, 3), (log_pb2.RECORD_FORM_RECORDS, 6)):
-        wanted = log_pb2.FetchPartition(topic="t", partition=0, offset=0)
-        answer = await broker.fetching.fetch(log_pb2.FetchRequest(partitions=[wanted], form=form))
+    for form, records in ((RecordForm.BATCHES, 3), (RecordForm.RECORDS, 6)):
+        asked = FetchPartition("t", 0, content=MessageContent(log_pb2.FetchResult()))
+        answer = await broker.fetching.fetch(FetchRequest(partitions=[asked], form=form))
         assert answer.results[0].error_code == errors_pb2.ERROR_CODE_NONE
         assert broker.numbers(instruments.RECORDS_OUT) == {(): records}
     assert broker.numbers(instruments.BYTES_OUT)[()] > len(batch)
     assert broker.count(instruments.FETCH_DURATION) == 2
     assert broker.numbers(topics.TOPIC_RECORDS_OUT) == {(OTHER,): 0, ("t",): 6}
     assert broker.numbers(topics.TOPIC_BYTES_OUT)["t",] == broker.numbers(instruments.BYTES_OUT)[()]
-    nowhere = log_pb2.FetchPartition(topic="elsewhere", partition=0, offset=0)
-    beyond = log_pb2.FetchPartition(topic="t", partition=0, offset=99)
-    await broker.fetching.fetch(log_pb2.FetchRequest(partitions=[nowhere, beyond]))
+    nowhere = FetchPartition(topic="elsewhere", partition=0, offset=0)
+    beyond = FetchPartition(topic="t", partition=0, offset=99)
+    await broker.fetching.fetch(FetchRequest(partitions=[nowhere, beyond]))
     assert broker.numbers(instruments.FETCH_ERRORS) == {
         ("UNKNOWN_TOPIC_OR_PARTITION",): 1,
         ("OFFSET_OUT_OF_RANGE",): 1,
@@ -134,11 +137,13 @@ async def test_what_consumers_get_is_counted_in_either_form(broker: Broker) -> N
 async def test_a_consumer_that_is_streamed_to_counts_as_one_that_asks(broker: Broker) -> None:
     batch = batch_of(b"a", b"b")
     await broker.produce(batch)
-    stream = broker.fetching.consume(log_pb2.ConsumeRequest(topic="t", partition=0, offset=0))
+    stream = broker.fetching.consume(FetchPartition("t", 0), form=RecordForm.BATCHES, make_content=StoredBatches)
     await anext(stream)
     assert broker.numbers(topics.TOPIC_RECORDS_OUT)["t",] == broker.numbers(instruments.RECORDS_OUT)[()] == 2
     await stream.aclose()
-    refused = broker.fetching.consume(log_pb2.ConsumeRequest(topic="elsewhere", partition=0, offset=0))
+    refused = broker.fetching.consume(
+        FetchPartition("elsewhere", 0), form=RecordForm.BATCHES, make_content=StoredBatches
+    )
     assert len([answer async for answer in refused]) == 1
     assert broker.numbers(instruments.FETCH_ERRORS) == {("UNKNOWN_TOPIC_OR_PARTITION",): 1}
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_broker.cluster.fence import Fence
 from regnum_broker.replication.partition import Partition
@@ -20,6 +19,13 @@ from regnum_broker.serving.produce import ProduceHandler
 from regnum_broker.serving.produce_answers import PendingAnswer, PendingAnswers
 from regnum_broker.serving.produce_appends import Admitted, Checked, Waiting
 from regnum_broker.serving.produce_checks import EXPECTED_BYTES_MIN, SMALL_BYTES
+from regnum_broker.serving.produce_requests import (
+    Acks,
+    ProducePartition,
+    ProduceRequest,
+    ProduceResponse,
+    ProduceResult,
+)
 from regnum_broker.serving.promised_leaders import PromisedLeaders
 from regnum_broker.storage import CHECKERS
 from regnum_model.config_definition import CLEANUP_COMPACT, CREATE_TIME, LOG_APPEND_TIME
@@ -40,7 +46,7 @@ from regnum_testing.leading_replicas import FOLLOWER, LEADER, LeadingReplicas
 from regnum_testing.waiting import eventually, within
 
 NONE = errors_pb2.ERROR_CODE_NONE
-Producing = asyncio.Task[log_pb2.ProduceResponse]
+Producing = asyncio.Task[ProduceResponse]
 UNPACKED_MAX = 64 * 1024
 GZIP: Final[CodecName] = "gzip"
 SMALL: Final[CodecName] = "none"
@@ -102,18 +108,16 @@ class World:
     def set(self, settings: ReplicaSettings) -> None:
         self.leading.replicas.configure(self.partition, settings)
 
-    def request(self, batch: bytes, *, number: int = 0, **values: int) -> log_pb2.ProduceRequest:
+    def request(self, batch: bytes, *, number: int = 0, **values: int) -> ProduceRequest:
         topic_id = self.partition.key.topic_id
-        message = log_pb2.ProducePartition(topic="t", topic_id=topic_id, partition=number, record_batch=batch)
-        request = log_pb2.ProduceRequest(partitions=[message], timeout_ms=20_000)
+        message = ProducePartition(topic="t", topic_id=topic_id, partition=number, record_batch=batch)
+        request = ProduceRequest(partitions=[message], timeout_ms=20_000)
         for name, value in values.items():
             setattr(request, name, value)
         return request
 
-    def produce(
-        self, request: log_pb2.ProduceRequest, by: str = "a", handler: ProduceHandler | None = None
-    ) -> Producing:
-        async def call() -> log_pb2.ProduceResponse:
+    def produce(self, request: ProduceRequest, by: str = "a", handler: ProduceHandler | None = None) -> Producing:
+        async def call() -> ProduceResponse:
             call = Call(peer=by, principal=Principal(by), charge=self.charged.charge)
             return await (handler or self.handler).produce(request, call=call)
 
@@ -166,7 +170,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         yield World(leading, Slow())
 
 
-async def result_of(producing: Producing) -> log_pb2.ProduceResult:
+async def result_of(producing: Producing) -> ProduceResult:
     return (await within(producing)).results[0]
 
 
@@ -295,10 +299,10 @@ async def test_what_was_checked_goes_behind_what_waits_for_the_next_epoch_and_ca
     )
     items = [
         Admitted(
-            pending=PendingAnswer(book, lambda _: None, acks=log_pb2.ACKS_ALL, began_s=at),
+            pending=PendingAnswer(book, lambda _: None, acks=Acks.ALL, began_s=at),
             index=0,
             leadership=leadership,
-            message=log_pb2.ProducePartition(record_batch=bytes([int(at)])),
+            message=ProducePartition(topic="t", partition=0, record_batch=bytes([int(at)])),
         )
         for at in (1.0, 2.0)
     ]
@@ -363,7 +367,7 @@ async def test_the_same_on_a_stream_whose_call_has_ended(world: World) -> None:
         told: list[object] = []
         requests = [world.request(batch_of(b"v", codec=GZIP)) for _ in range(3)]
 
-        def tell(_: int, answer: log_pb2.ProduceResponse | RegnumError) -> None:
+        def tell(_: int, answer: ProduceResponse | RegnumError) -> None:
             told.append(answer)
 
         under_way = await within(world.handler.take(requests, tell))
@@ -387,7 +391,7 @@ async def test_what_was_not_checked_in_time_is_said_not_to_have_been_appended_an
 async def test_a_producer_that_waits_for_no_answer_is_under_way_until_it_was_checked(world: World) -> None:
     with world.checkers_are_busy():
         await world.begun()
-        sent = world.produce(world.request(batch_of(b"v", codec=GZIP), acks=log_pb2.ACKS_NONE))
+        sent = world.produce(world.request(batch_of(b"v", codec=GZIP), acks=Acks.NONE))
         behind = world.send(b"w")
         assert (await result_of(world.send(b"x", by="b", codec=SMALL))).base_offset == 0
         assert not sent.done()
@@ -426,10 +430,10 @@ async def test_what_unpacks_to_more_than_was_expected_gets_more_room_and_not_mor
 
 async def test_the_time_of_threads_is_its_callers(world: World) -> None:
     small = world.request(batch_of(b"v"))
-    small.header.client_id = "small"
+    small.client_id = "small"
     packed = world.request(batch_of(b"v", codec=GZIP))
     bad = world.request(batch_of(b"v", codec=GZIP)[:-3])
-    bad.header.client_id = "bad"
+    bad.client_id = "bad"
     assert [await code_of(world.produce(one)) for one in (small, packed, bad)][:2] == [NONE, NONE]
     assert world.charged.seconds == pytest.approx({("a", "small"): 0.01, ("a", ""): 0.02, ("a", "bad"): 0.01})
 
@@ -460,14 +464,15 @@ async def test_the_broker_has_its_own_batches_checked_beside_the_writer_too(worl
 async def test_records_get_the_time_of_their_append_where_their_topic_wants_it(world: World, codec: CodecName) -> None:
     world.set(ReplicaSettings(message_timestamp_type=CREATE_TIME))
     result = await result_of(world.send(b"own", codec=codec))
-    assert not result.HasField("log_append_time_ms")
+    assert result.log_append_time_ms is None
     world.set(ReplicaSettings(message_timestamp_type=LOG_APPEND_TIME))
     before_ms = SystemClock().wall_ms()
     batch = batch_of(b"stamped", codec=codec, producer_id=7, producer_epoch=0, base_sequence=0)
     result = await result_of(world.produce(world.request(batch)))
+    assert result.log_append_time_ms is not None
     assert before_ms <= result.log_append_time_ms <= SystemClock().wall_ms()
     again = await result_of(world.produce(world.request(batch)))
-    assert (again.base_offset, again.HasField("log_append_time_ms")) == (result.base_offset, False), "when is not kept"
+    assert (again.base_offset, again.log_append_time_ms) == (result.base_offset, None), "when is not kept"
     log = world.leading.partition().log
     own, stamped = read_records(log.read(0, bytes_max=1 << 20))
     assert (own.value, own.timestamp_ms) == (b"own", TIMESTAMP_MS)

@@ -8,8 +8,6 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from google.protobuf.timestamp_pb2 import Timestamp
-from regnum.broker.v1 import log_pb2
 from regnum.replication.v1 import control_pb2
 from regnum.types.v1 import errors_pb2, types_pb2
 from regnum_broker.cluster.fence import Fence
@@ -20,7 +18,9 @@ from regnum_broker.replication.offline import OfflineReplicas
 from regnum_broker.serving.current_leaders import CurrentLeaders
 from regnum_broker.serving.fetching.handler import FetchHandler
 from regnum_broker.serving.fetching.offsets import OffsetLookup, OffsetsHandler
+from regnum_broker.serving.fetching.requests import FetchPartition, FetchRequest, OffsetQuery, StoredBatches
 from regnum_broker.serving.metadata_cache import MetadataCache
+from regnum_broker.serving.produce_requests import Acks
 from regnum_model.ids import BrokerEpoch, BrokerId, PartitionKey
 from regnum_model.principals import NOBODY
 from regnum_model.shares import Shares
@@ -33,7 +33,7 @@ from regnum_testing.disk import FaultyDisk
 from regnum_testing.leading_replicas import FetchingFollower, LeadingReplicas
 from regnum_testing.waiting import DEADLINE_S, eventually, within
 
-LEADER = log_pb2.ACKS_LEADER
+LEADER = Acks.LEADER
 STORAGE_ERROR = errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR
 
 
@@ -260,10 +260,7 @@ async def test_one_damaged_replica_refuses_no_question_about_another(tmp_path: P
         directory = leader.storage.directory
         await leader.storage.write(lambda: directory.delete_replicas([PartitionKey(TOPIC_ID, 0)]))
         offsets = OffsetsHandler(replicas=leader.replicas, leaders=leaders_of(leader), storage=leader.storage)
-        queries = [
-            log_pb2.OffsetQuery(topic="t", partition=number, at_or_after=Timestamp(nanos=1_000_000))
-            for number in (0, 1)
-        ]
+        queries = [OffsetQuery(topic="t", partition=number, timestamp_ms=1) for number in (0, 1)]
         lookups = [answer for query in queries if isinstance(answer := offsets.list_offsets(query), OffsetLookup)]
         call = Call(peer="a connection", principal=NOBODY)
         held = HeldBytes(Shares(total_max=2**26, connection_max=2**26))
@@ -283,6 +280,7 @@ def fetching_of(leader: LeadingReplicas) -> FetchHandler:
 
 async def fetched(leader: LeadingReplicas, partition: int) -> tuple[int, bool]:
     """Error and whether there were records, for a consumer."""
-    item = log_pb2.FetchPartition(topic="t", partition=partition)
-    (result,) = (await fetching_of(leader).fetch(log_pb2.FetchRequest(partitions=[item]))).results
-    return result.error_code, bool(result.record_batches)
+    item = FetchPartition(topic="t", partition=partition)
+    (result,) = (await fetching_of(leader).fetch(FetchRequest(partitions=[item]))).results
+    assert isinstance(result.content, StoredBatches)
+    return result.error_code, bool(result.content.batches)

@@ -3,12 +3,12 @@
 import asyncio
 
 import pytest
-from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_broker.cluster.fence import Fence
 from regnum_broker.serving.current_leaders import CurrentLeaders
 from regnum_broker.serving.metadata_cache import MetadataCache
 from regnum_broker.serving.produce import ProduceHandler
+from regnum_broker.serving.produce_requests import ProducePartition, ProduceRequest
 from regnum_model.configs import ReplicaSettings
 from regnum_service.supervisor import Supervisor
 from regnum_testing.batches import batch_of
@@ -28,11 +28,11 @@ def handler(leading: LeadingReplicas) -> ProduceHandler:
     )
 
 
-def request(leading: LeadingReplicas, sequence: int) -> log_pb2.ProduceRequest:
+def request(leading: LeadingReplicas, sequence: int) -> ProduceRequest:
     batch = batch_of(b"v", producer_id=7, producer_epoch=0, base_sequence=sequence)
     topic_id = leading.partition().key.topic_id
-    message = log_pb2.ProducePartition(topic="t", topic_id=topic_id, partition=0, record_batch=batch)
-    return log_pb2.ProduceRequest(partitions=[message], timeout_ms=20_000)
+    message = ProducePartition(topic="t", topic_id=topic_id, partition=0, record_batch=batch)
+    return ProduceRequest(partitions=[message], timeout_ms=20_000)
 
 
 @pytest.mark.parametrize("isr", [(LEADER,), (LEADER, FOLLOWER)])

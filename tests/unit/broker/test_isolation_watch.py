@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_broker.cluster.fence import Fence
 from regnum_broker.cluster.isolation_watch import IsolationWatch
@@ -14,8 +13,10 @@ from regnum_broker.replication.decisions.isolation import SILENCE_S
 from regnum_broker.serving.current_leaders import CurrentLeaders
 from regnum_broker.serving.fetching.handler import FetchHandler
 from regnum_broker.serving.fetching.offsets import OffsetsHandler
+from regnum_broker.serving.fetching.requests import LATEST, FetchPartition, FetchRequest, OffsetQuery, OffsetResult
 from regnum_broker.serving.metadata_cache import MetadataCache
 from regnum_broker.serving.produce import ProduceHandler
+from regnum_broker.serving.produce_requests import Acks, ProducePartition, ProduceRequest
 from regnum_service.supervisor import Supervisor
 from regnum_testing.batches import batch_of
 from regnum_testing.clock import FakeClock
@@ -62,22 +63,18 @@ class Cut:
         )
         self.supervisor.start("isolation watch", watch.run())
 
-    async def produce(self, partition: int, acks: log_pb2.Acks.ValueType = log_pb2.ACKS_LEADER) -> int:
-        item = log_pb2.ProducePartition(topic="t", partition=partition, record_batch=batch_of(b"v"))
-        return (
-            (await self.producing.produce(log_pb2.ProduceRequest(acks=acks, partitions=[item]))).results[0].error_code
-        )
+    async def produce(self, partition: int, acks: int = Acks.LEADER) -> int:
+        item = ProducePartition(topic="t", partition=partition, record_batch=batch_of(b"v"))
+        return (await self.producing.produce(ProduceRequest(acks=acks, partitions=[item]))).results[0].error_code
 
     async def fetch(self, partition: int, *, wait_ms: int = 0) -> int:
-        item = log_pb2.FetchPartition(topic="t", partition=partition, offset=0)
-        request = log_pb2.FetchRequest(partitions=[item], max_wait_ms=wait_ms, min_bytes=1)
+        item = FetchPartition(topic="t", partition=partition, offset=0)
+        request = FetchRequest(partitions=[item], max_wait_ms=wait_ms, min_bytes=1)
         return (await self.fetching.fetch(request)).results[0].error_code
 
     def end_of(self, partition: int) -> int:
-        answer = self.offsets.list_offsets(
-            log_pb2.OffsetQuery(topic="t", partition=partition, latest=log_pb2.LatestOffset())
-        )
-        assert isinstance(answer, log_pb2.OffsetResult)
+        answer = self.offsets.list_offsets(OffsetQuery(topic="t", partition=partition, timestamp_ms=LATEST))
+        assert isinstance(answer, OffsetResult)
         return answer.error_code
 
     async def answers(self, partition: int) -> set[int]:
@@ -143,7 +140,7 @@ async def test_it_serves_again_when_any_link_is_back(cut: Cut, links: Links) -> 
 async def test_whoever_waits_when_it_stops_is_told_at_once(cut: Cut) -> None:
     partition = cut.leading.partition(TOGETHER)
     fetch = asyncio.create_task(cut.fetch(TOGETHER, wait_ms=60_000))
-    produce = asyncio.create_task(cut.produce(TOGETHER, log_pb2.ACKS_ALL))
+    produce = asyncio.create_task(cut.produce(TOGETHER, Acks.ALL))
 
     async def waiting() -> bool:
         return len(partition.acks) == 1 and len(partition.committed) == 1

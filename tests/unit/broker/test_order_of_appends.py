@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_broker.cluster.fence import Fence
 from regnum_broker.serving.current_leaders import CurrentLeaders
 from regnum_broker.serving.metadata_cache import MetadataCache
 from regnum_broker.serving.produce import ProduceHandler
 from regnum_broker.serving.produce_answers import SLICE
+from regnum_broker.serving.produce_requests import ProducePartition, ProduceRequest, ProduceResponse
 from regnum_broker.storage import CHECKERS, Storage
 from regnum_model.config_definition import CLEANUP_COMPACT
 from regnum_model.configs import ReplicaSettings
@@ -66,12 +66,12 @@ def handler(leading: LeadingReplicas, storage: object = None) -> ProduceHandler:
 
 def request(
     leading: LeadingReplicas, number: int, *, sequence: int = 0, key: bytes | None = b"k", producer: bool = True
-) -> log_pb2.ProduceRequest:
+) -> ProduceRequest:
     identity = {"producer_id": 7, "producer_epoch": 0, "base_sequence": sequence} if producer else {}
     batch = build_batch([NewRecord(key=key, value=b"v")], timestamp_ms=1, **identity)
     topic_id = leading.partition().key.topic_id
-    message = log_pb2.ProducePartition(topic="t", topic_id=topic_id, partition=number, record_batch=batch)
-    return log_pb2.ProduceRequest(partitions=[message], timeout_ms=20_000)
+    message = ProducePartition(topic="t", topic_id=topic_id, partition=number, record_batch=batch)
+    return ProduceRequest(partitions=[message], timeout_ms=20_000)
 
 
 class Held:
@@ -86,11 +86,11 @@ class Held:
         self.over.wait(60)
 
 
-def produced(handler: ProduceHandler, request: log_pb2.ProduceRequest) -> "asyncio.Task[log_pb2.ProduceResponse]":
+def produced(handler: ProduceHandler, request: ProduceRequest) -> "asyncio.Task[ProduceResponse]":
     return asyncio.create_task(handler.produce(request))
 
 
-async def code_of(producing: "asyncio.Task[log_pb2.ProduceResponse]") -> int:
+async def code_of(producing: "asyncio.Task[ProduceResponse]") -> int:
     return (await within(producing)).results[0].error_code
 
 
@@ -188,7 +188,7 @@ async def test_what_is_flushed_from_now_on_goes_behind_what_came_before_the_sett
     storage = TellingStorage(leading.storage)
     codes: dict[int, int] = {}
 
-    def told(place: int, answer: log_pb2.ProduceResponse | RegnumError) -> None:
+    def told(place: int, answer: ProduceResponse | RegnumError) -> None:
         codes[place] = answer.code if isinstance(answer, RegnumError) else answer.results[0].error_code
 
     async def set_when_begun() -> None:

@@ -389,7 +389,7 @@ async def test_what_a_request_brought_is_not_kept_for_followers_that_come_after_
     await until(lambda: len(partition.acks) == 1, "it is appended")
     held = [one for one in gc.get_objects() if isinstance(one, Admitted) and one.leadership.partition is partition]
     assert len(held) == len(partition.acks) == 1
-    assert held[0].message.ByteSize() == 0
+    assert held[0].message.size_bytes == 0
     stream.cancel()
     await world.close()
 

@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from regnum.broker.v1 import log_pb2
 from regnum.replication.v1 import control_pb2
 from regnum.types.v1 import errors_pb2, types_pb2
 from regnum_broker.cluster.fence import Fence
@@ -21,6 +20,7 @@ from regnum_broker.serving.current_leaders import CurrentLeaders
 from regnum_broker.serving.metadata_cache import MetadataCache
 from regnum_broker.serving.produce import ProduceHandler
 from regnum_broker.serving.produce_answers import SLICE
+from regnum_broker.serving.produce_requests import Acks, ProducePartition, ProduceRequest, ProduceResponse
 from regnum_model.config_definition import CLEANUP_COMPACT
 from regnum_model.configs import ReplicaSettings
 from regnum_model.ids import NO_LEADER, BrokerEpoch, PartitionKey, Registration
@@ -95,15 +95,15 @@ class Broker:
         sequence: int,
         *,
         timeout_ms: int = 20_000,
-        acks: log_pb2.Acks.ValueType = log_pb2.ACKS_ALL,
+        acks: int = Acks.ALL,
         key: bytes | None = None,
-    ) -> "asyncio.Task[log_pb2.ProduceResponse]":
+    ) -> "asyncio.Task[ProduceResponse]":
         records = [NewRecord(key=key, value=b"v")]
         batch = build_batch(
             records, timestamp_ms=TIMESTAMP_MS, codec="none", producer_id=7, producer_epoch=0, base_sequence=sequence
         )
-        message = log_pb2.ProducePartition(topic="t", topic_id=TOPIC_ID, partition=0, record_batch=batch)
-        request = log_pb2.ProduceRequest(partitions=[message], timeout_ms=timeout_ms, acks=acks)
+        message = ProducePartition(topic="t", topic_id=TOPIC_ID, partition=0, record_batch=batch)
+        request = ProduceRequest(partitions=[message], timeout_ms=timeout_ms, acks=acks)
         return asyncio.ensure_future(self.producing.produce(request))
 
     def fetched(self, offset: int) -> None:
@@ -137,7 +137,7 @@ class Only(EverybodyMay):
         return isinstance(who, Caller) and who.principal.name == self.name
 
 
-def produced_by(broker: Broker, *names: str) -> "list[asyncio.Task[log_pb2.ProduceResponse]]":
+def produced_by(broker: Broker, *names: str) -> "list[asyncio.Task[ProduceResponse]]":
     """The same batch of each."""
     tasks = []
     for name in names:
@@ -146,7 +146,7 @@ def produced_by(broker: Broker, *names: str) -> "list[asyncio.Task[log_pb2.Produ
     return tasks
 
 
-async def outcome(produced: "asyncio.Task[log_pb2.ProduceResponse]") -> tuple[int, int]:
+async def outcome(produced: "asyncio.Task[ProduceResponse]") -> tuple[int, int]:
     (result,) = (await within(produced)).results
     return result.error_code, result.base_offset
 
@@ -352,10 +352,10 @@ async def test_a_request_is_not_answered_before_all_of_it_was_looked_at(tmp_path
         for partition in promised:
             replicas.promise(partition)
         messages = [
-            log_pb2.ProducePartition(topic="t", topic_id=TOPIC_ID, partition=number, record_batch=batch)
+            ProducePartition(topic="t", topic_id=TOPIC_ID, partition=number, record_batch=batch)
             for number in range(count)
         ]
-        request = log_pb2.ProduceRequest(partitions=messages, acks=log_pb2.ACKS_LEADER)
+        request = ProduceRequest(partitions=messages, acks=Acks.LEADER)
         produced = asyncio.ensure_future(broker.producing.produce(request))
         while len(promised[0].promised or ()) == 0:
             await asyncio.sleep(0)
@@ -369,7 +369,7 @@ async def test_without_acks_a_batch_does_not_wait(broker: Broker, disk: HangingD
     disk.syncs.clear()
     ordered = broker.order(1, isr=(1,))
     await broker.promised()
-    assert await outcome(broker.produce(0, acks=log_pb2.ACKS_NONE)) == (NOT_LEADER, -1)
+    assert await outcome(broker.produce(0, acks=Acks.NONE)) == (NOT_LEADER, -1)
     disk.syncs.set()
     await within(ordered)
 

@@ -13,6 +13,7 @@ from regnum_broker.kafka.context import Context
 from regnum_broker.kafka.data import Data
 from regnum_broker.kafka.fetch_sessions import ConnectionSession, Sessions
 from regnum_broker.replication.decisions.read_replica import Candidate, preferred
+from regnum_broker.serving.fetching import requests as values
 from regnum_client import Consumer, ConsumerSettings
 from regnum_kafka_wire.frames import Head
 from regnum_kafka_wire.gen.fetch_request import FetchPartition, FetchRequest, FetchTopic
@@ -163,11 +164,26 @@ class OfKafka:
         replicas = world.brokers[BrokerId(id)].broker.replicas
         everybody = SimpleNamespace(named=lambda _: [], reached=lambda rack: rack)
         self.stub = world.log(id)
-        self.data = Data(log=self, producers=None, addresses=cast("Any", everybody), follows=replicas.follows)
+        log: Any = SimpleNamespace(fetch=self._asked)
+        self.data = Data(log=log, addresses=cast("Any", everybody), follows=replicas.follows)
 
-    async def Fetch(self, request: log_pb2.FetchRequest, _: object) -> log_pb2.FetchResponse:  # noqa: N802 - gRPC's name
-        answer: log_pb2.FetchResponse = await self.stub.Fetch(request, timeout=DEADLINE_S)
-        return answer
+    async def _asked(self, request: values.FetchRequest, _: Call) -> values.FetchResponse:
+        """Its broker, by the other door."""
+        (item,) = request.partitions
+        place = log_pb2.FetchPartition(
+            topic=item.topic, offset=item.offset, read_from=log_pb2.ReadFrom.ValueType(item.read_from)
+        )
+        if item.current_leader_epoch is not None:
+            place.current_leader_epoch = item.current_leader_epoch
+        message = log_pb2.FetchRequest(
+            partitions=[place], client_rack=request.client_rack, max_wait_ms=request.max_wait_ms, min_bytes=1
+        )
+        (read,) = (await self.stub.Fetch(message, timeout=DEADLINE_S)).results
+        item.content.put(read.record_batches)
+        result = values.FetchResult(item.topic, item.partition, item.content, read.error_code)
+        if read.HasField("preferred_read_replica"):
+            result.preferred_read_replica = read.preferred_read_replica
+        return values.FetchResponse([result])
 
     async def fetch(self, rack: str = "b", *, epoch: int = -1) -> PartitionData:
         head = Head(key=1, version=11, correlation_id=1, client_id="c", end=0)

@@ -5,11 +5,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_broker.replication.purgatory import GIVEN_UP_MAX
 from regnum_broker.serving.produce_answers import PendingAnswer, PendingAnswers
 from regnum_broker.serving.produce_appends import LET_GO, Admitted, Done
+from regnum_broker.serving.produce_requests import Acks, ProduceResponse, ProduceResult
 from regnum_service.supervisor import Supervisor
 from regnum_testing.clock import settle
 from regnum_testing.leading_replicas import LeadingReplicas
@@ -20,13 +20,13 @@ class Requests:
 
     def __init__(self, leading: LeadingReplicas) -> None:
         self.book = PendingAnswers(complete=lambda _: None, took=lambda _: None, supervisor=Supervisor("test"))
-        self.answers: list[log_pb2.ProduceResponse] = []
+        self.answers: list[ProduceResponse] = []
         self._leading = leading
 
     def waiting(self, offset: int) -> PendingAnswer:
         """One whose record is appended there."""
-        pending = PendingAnswer(self.book, self.answers.append, acks=log_pb2.ACKS_ALL, began_s=0.0)
-        pending.results.append(log_pb2.ProduceResult())
+        pending = PendingAnswer(self.book, self.answers.append, acks=Acks.ALL, began_s=0.0)
+        pending.results.append(ProduceResult("t", 0))
         item = Admitted(pending=pending, index=0, leadership=self._leading.leadership(), message=LET_GO)
         pending.open[0], pending.coming = item, False
         self.book.appended(item, Done(base_offset=offset, last_offset=offset, duplicate=False, batch=b""))

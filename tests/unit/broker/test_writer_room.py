@@ -4,13 +4,13 @@ import asyncio
 import threading
 
 import pytest
-from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_broker.cluster.fence import Fence
 from regnum_broker.room import Room
 from regnum_broker.serving.current_leaders import CurrentLeaders
 from regnum_broker.serving.metadata_cache import MetadataCache
 from regnum_broker.serving.produce import ProduceHandler
+from regnum_broker.serving.produce_requests import ProducePartition, ProduceRequest
 from regnum_broker.storage import CHECKERS, WRITE_BYTES_HELD_MAX
 from regnum_service.supervisor import Supervisor
 from regnum_testing.clock import settle
@@ -91,8 +91,8 @@ async def test_more_bytes_than_a_broker_may_hold_are_refused(tmp_path):
         holding = [await leading.storage.write_later(go_on.wait)]
         # What waits to be checked is held as well.
         holding += [asyncio.ensure_future(leading.storage.check(go_on.wait)) for _ in range(CHECKERS)]
-        message = log_pb2.ProducePartition(topic="t", partition=0, record_batch=bytes(WRITE_BYTES_HELD_MAX // 25 + 1))
-        request = log_pb2.ProduceRequest(partitions=[message])
+        message = ProducePartition(topic="t", partition=0, record_batch=bytes(WRITE_BYTES_HELD_MAX // 25 + 1))
+        request = ProduceRequest(partitions=[message])
         produced = [asyncio.create_task(producing.produce(request)) for _ in range(40)]
         try:
             await until(lambda: sum(task.done() for task in produced) == 16, what="those that do not fit")

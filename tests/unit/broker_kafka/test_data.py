@@ -5,16 +5,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2, types_pb2
 from regnum_broker.kafka.addresses import Addresses
 from regnum_broker.kafka.context import Context
 from regnum_broker.kafka.data import Data
 from regnum_broker.kafka.fetch_sessions import ConnectionSession, Sessions
+from regnum_broker.serving.fetching.requests import FetchRequest, FetchResponse, FetchResult, ReadFrom
+from regnum_broker.serving.produce_requests import ProduceRequest, ProduceResponse, ProduceResult
 from regnum_kafka_wire.frames import Head
-from regnum_kafka_wire.gen.fetch_request import FetchPartition, FetchRequest, FetchTopic
-from regnum_kafka_wire.gen.fetch_response import FetchResponse
-from regnum_kafka_wire.gen.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
+from regnum_kafka_wire.gen import fetch_request as asked
+from regnum_kafka_wire.gen import fetch_response as kafka
+from regnum_kafka_wire.gen import produce_request as sent
 from regnum_model.ids import id_of_bytes
 from regnum_service.errors import RegnumError
 from regnum_service.limits.call import Call
@@ -27,35 +28,33 @@ class Log:
     """Answers Fetch as a test says; partitions of which nothing is said have no news."""
 
     def __init__(self) -> None:
-        self.asked: list[log_pb2.FetchRequest] = []
+        self.asked: list[FetchRequest] = []
         self.says: dict[int, dict[str, Any]] = {}
+        self.batches: dict[int, bytes] = {}
         self.throttle_ms = 0
         self.error: RegnumError | None = None
 
-    async def Produce(  # noqa: N802 - gRPC's name
-        self, request: log_pb2.ProduceRequest, context: Context
-    ) -> log_pb2.ProduceResponse:
+    async def produce(self, request: ProduceRequest, _call: Call) -> ProduceResponse:
         """As a broker on which the topic has the id TOPIC_ID by now."""
-        del context
-        answer = log_pb2.ProduceResponse()
+        results = []
         for item in request.partitions:
             inconsistent = item.topic_id not in {"", id_of_bytes(TOPIC_ID)}
             code = errors_pb2.ERROR_CODE_INCONSISTENT_TOPIC_ID if inconsistent else errors_pb2.ERROR_CODE_NONE
-            answer.results.add(topic=item.topic, partition=item.partition, error_code=code)
-        return answer
+            results.append(ProduceResult(item.topic, item.partition, code))
+        return ProduceResponse(results)
 
-    async def Fetch(  # noqa: N802 - gRPC's name
-        self, request: log_pb2.FetchRequest, context: Context
-    ) -> log_pb2.FetchResponse:
-        del context
+    async def fetch(self, request: FetchRequest, _call: Call) -> FetchResponse:
         self.asked.append(request)
         if self.error is not None:
             raise self.error
-        answer = log_pb2.FetchResponse(throttle_time_ms=self.throttle_ms)
+        results = []
         for item in request.partitions:
-            said = self.says.get(item.partition, {})
-            answer.results.add(topic=item.topic, partition=item.partition, high_watermark=5, **said)
-        return answer
+            result = FetchResult(item.topic, item.partition, item.content, high_watermark=5)
+            for name, value in self.says.get(item.partition, {}).items():
+                setattr(result, name, value)
+            item.content.put(self.batches.get(item.partition, b""))
+            results.append(result)
+        return FetchResponse(results, self.throttle_ms)
 
 
 class World:
@@ -67,19 +66,18 @@ class World:
         names: Any = SimpleNamespace(names_by_id={id_of_bytes(EARLIER_ID): "t"}, brokers=[near])
         self.brokers: list[types_pb2.Broker] = names.brokers
         self.names: dict[str, str] = names.names_by_id
-        self.data = Data(
-            log=self.log, producers=None, addresses=Addresses(names), follows=lambda _, number: number in self.followed
-        )
+        log: Any = self.log
+        self.data = Data(log=log, addresses=Addresses(names), follows=lambda _, number: number in self.followed)
         self.session = ConnectionSession(Sessions(), random.Random(1))
 
-    async def fetch(self, epoch: int, *partitions: int, **changed: Any) -> FetchResponse:
+    async def fetch(self, epoch: int, *partitions: int, **changed: Any) -> kafka.FetchResponse:
         head = Head(key=1, version=11, correlation_id=1, client_id="c", end=0)
         context = Context(Call(peer="ipv4:10.0.0.1:1"), head, self.session, self.clock)
-        places = [FetchPartition(partition=number, partition_max_bytes=7) for number in partitions]
-        topics = [FetchTopic(topic="t", partitions=places)] if places else []
+        places = [asked.FetchPartition(partition=number, partition_max_bytes=7) for number in partitions]
+        topics = [asked.FetchTopic(topic="t", partitions=places)] if places else []
         how = {"max_wait_ms": 300, "min_bytes": 2, "max_bytes": 9, "rack_id": "near", **changed}
         return await self.data.fetch(
-            FetchRequest(session_id=self.session.id, session_epoch=epoch, topics=topics, **how), context
+            asked.FetchRequest(session_id=self.session.id, session_epoch=epoch, topics=topics, **how), context
         )
 
 
@@ -88,7 +86,7 @@ def world() -> World:
     return World()
 
 
-def named(answer: FetchResponse) -> list[int]:
+def named(answer: kafka.FetchResponse) -> list[int]:
     return [one.partition_index for topic in answer.responses for one in topic.partitions]
 
 
@@ -105,9 +103,9 @@ async def test_a_consumer_with_a_rack_is_sent_to_a_replica_and_read_to_by_it(wor
     world.followed = {1}
     await world.fetch(-1, 0, 1)
     await world.fetch(-1, 0, 1, rack_id="")
-    with_rack, without = ([item.read_from for item in asked.partitions] for asked in world.log.asked)
-    assert with_rack == [log_pb2.READ_FROM_NEAREST, log_pb2.READ_FROM_ANY_REPLICA]
-    assert without == [log_pb2.READ_FROM_LEADER] * 2
+    with_rack, without = ([item.read_from for item in one.partitions] for one in world.log.asked)
+    assert with_rack == [ReadFrom.NEAREST, ReadFrom.ANY_REPLICA]
+    assert without == [ReadFrom.LEADER] * 2
 
 
 async def test_nobody_is_sent_to_a_rack_where_a_broker_has_no_such_listener(world: World) -> None:
@@ -116,8 +114,8 @@ async def test_nobody_is_sent_to_a_rack_where_a_broker_has_no_such_listener(worl
     await world.fetch(-1, 0)
     world.brokers[-1].rack = "far"
     await world.fetch(-1, 0)
-    read_from = [asked.partitions[0].read_from for asked in world.log.asked]
-    assert read_from == [log_pb2.READ_FROM_LEADER, log_pb2.READ_FROM_NEAREST]
+    read_from = [one.partitions[0].read_from for one in world.log.asked]
+    assert read_from == [ReadFrom.LEADER, ReadFrom.NEAREST]
 
 
 async def test_an_incremental_answer_says_where_to_read_instead_each_time(world: World) -> None:
@@ -145,7 +143,7 @@ async def test_a_throttled_fetch_keeps_its_session(world: World) -> None:
     world.log.throttle_ms = 700
     throttled = await world.fetch(1)
     assert (throttled.session_id, throttled.throttle_time_ms, named(throttled)) == (id, 700, [])
-    world.log.throttle_ms, world.log.says = 0, {1: {"record_batches": b"records"}}
+    world.log.throttle_ms, world.log.batches = 0, {1: b"records"}
     answer = await world.fetch(2)
     assert (answer.error_code, answer.session_id, named(answer)) == (0, id, [1])
 
@@ -176,8 +174,8 @@ async def test_what_is_produced_to_an_id_goes_to_no_other_topic_of_that_name(wor
     async def produced(id: bytes) -> int:
         head = Head(key=0, version=13, correlation_id=1, client_id="c", end=0)
         context = Context(Call(peer="ipv4:10.0.0.1:1"), head, world.session, world.clock)
-        places = [PartitionProduceData(index=0, records=b"batch")]
-        request = ProduceRequest(acks=-1, topic_data=[TopicProduceData(topic_id=id, partition_data=places)])
+        places = [sent.PartitionProduceData(index=0, records=b"batch")]
+        request = sent.ProduceRequest(acks=-1, topic_data=[sent.TopicProduceData(topic_id=id, partition_data=places)])
         answer = await world.data.produce(request, context)
         assert answer is not None
         assert answer.responses[0].topic_id == id
@@ -187,3 +185,23 @@ async def test_what_is_produced_to_an_id_goes_to_no_other_topic_of_that_name(wor
     assert await produced(TOPIC_ID) == errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_ID, "not heard of yet"
     world.names[id_of_bytes(TOPIC_ID)] = "t"
     assert await produced(TOPIC_ID) == errors_pb2.ERROR_CODE_NONE
+
+
+async def test_records_are_handed_on_and_the_request_that_brought_them_is_free(world: World) -> None:
+    frame = bytearray(b"head" + b"batch")
+    head = Head(key=0, version=9, correlation_id=1, client_id="c", end=0)
+    context = Context(Call(peer="ipv4:10.0.0.1:1"), head, world.session, world.clock, size_bytes=9)
+    with memoryview(frame) as whole, whole[4:] as records:
+        places = [sent.PartitionProduceData(index=0, records=records)]
+        request = sent.ProduceRequest(acks=-1, topic_data=[sent.TopicProduceData(name="t", partition_data=places)])
+        handed_on = (await world.data.to_produce(request, context)).request
+    # (To make it shorter is refused while anything looks into it.)
+    frame.clear()
+    assert [item.record_batch for item in handed_on.partitions] == [b"batch"]
+    assert handed_on.size_bytes == 9, "quotas count what came"
+
+
+async def test_batches_are_sent_as_the_log_gave_them(world: World) -> None:
+    world.log.batches = {0: b"the batches of a log"}
+    answer = await world.fetch(-1, 0)
+    assert answer.responses[0].partitions[0].records is world.log.batches[0]

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from regnum.broker.v1 import group_pb2, log_pb2
+from regnum.broker.v1 import group_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_broker.kafka.context import Context
 from regnum_broker.kafka.data import Data
@@ -14,6 +14,7 @@ from regnum_broker.kafka.fetch_sessions import ConnectionSession, Sessions
 from regnum_broker.kafka.groups import Groups
 from regnum_broker.kafka.produce_together import Together
 from regnum_broker.kafka.refusals import WAITED_S
+from regnum_broker.serving.produce_requests import ProduceResponse, ProduceResult
 from regnum_kafka_wire.apis import APIS
 from regnum_kafka_wire.frames import Head
 from regnum_kafka_wire.gen.fetch_request import FetchPartition, FetchRequest, FetchTopic
@@ -40,13 +41,13 @@ class Log:
     def __init__(self, *codes: "errors_pb2.ErrorCode.ValueType") -> None:
         self.codes = codes
 
-    async def Produce(self, _request: Any, _context: Any) -> log_pb2.ProduceResponse:  # noqa: N802 - gRPC's name
-        return log_pb2.ProduceResponse(results=[log_pb2.ProduceResult(error_code=code) for code in self.codes])
+    async def produce(self, _request: Any, _call: Call) -> ProduceResponse:
+        return ProduceResponse([ProduceResult("t", number, code) for number, code in enumerate(self.codes)])
 
 
 def data_over(log: Any) -> Data:
     addresses: Any = SimpleNamespace(named=lambda _: [])
-    return Data(log=log, producers=None, addresses=addresses, follows=lambda *_: False)
+    return Data(log=log, addresses=addresses, follows=lambda *_: False)
 
 
 def produced(partitions: int, acks: int = -1) -> ProduceRequest:

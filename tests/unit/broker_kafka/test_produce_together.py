@@ -9,19 +9,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_broker.cluster.fence import Fence
 from regnum_broker.kafka.data import Data
 from regnum_broker.kafka.door import Door
 from regnum_broker.kafka.listener import KafkaListener
 from regnum_broker.kafka.produce_together import ITEMS_AT_ONCE, Told, UnderWay
-from regnum_broker.servicers.log import LogServicer
+from regnum_broker.serving.calls.log import LogCalls
+from regnum_broker.serving.calls.rights import guarded
 from regnum_broker.serving.current_leaders import CurrentLeaders
 from regnum_broker.serving.metadata_cache import MetadataCache
 from regnum_broker.serving.produce import ProduceHandler
+from regnum_broker.serving.produce_requests import ProduceRequest
 from regnum_model.nodes import Address
 from regnum_model.shares import Shares
+from regnum_service.access.authorization import EVERYBODY
 from regnum_service.access.listener import ListenerAccess, ListenerLimits
 from regnum_service.clock import SystemClock
 from regnum_service.errors import RegnumError
@@ -111,20 +113,18 @@ class Unlimited:
 class Taking:
     """Hands requests on to the handler, unless a quota refuses all of them for once."""
 
-    def __init__(self, log: LogServicer) -> None:
-        self.log = log
+    def __init__(self, calls: LogCalls) -> None:
+        self.calls = calls
         self.refusals = 0
         self.taken: list[int] = []
         """How many came at a time."""
 
-    async def take(
-        self, requests: Sequence[log_pb2.ProduceRequest], told: Told, *, call: Call
-    ) -> Mapping[int, UnderWay]:
+    async def take(self, requests: Sequence[ProduceRequest], told: Told, *, call: Call) -> Mapping[int, UnderWay]:
         if self.refusals:
             self.refusals -= 1
             raise RegnumError(errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED, "later", retry_after_ms=1)
         self.taken.append(len(requests))
-        return await self.log.take(requests, told, call=call)
+        return await self.calls.take(requests, told, call=call)
 
 
 class World:
@@ -136,7 +136,7 @@ class World:
         self.supervisor = Supervisor("test")
         nothing: Any = None
         budget = Budget(HeldBytes(Shares(total_max=8 * MIB, connection_max=8 * MIB)), clock)
-        log = LogServicer(
+        calls = LogCalls(
             producing=ProduceHandler(
                 replicas=leading.replicas,
                 leaders=CurrentLeaders(leading.replicas, MetadataCache(Fence(), leading.replicas.learn_listeners)),
@@ -148,17 +148,15 @@ class World:
             ),
             fetching=nothing,
             offsets=nothing,
-            describing=nothing,
-            deleting=nothing,
             budget=budget,
             throttling=throttling,  # type: ignore[arg-type]
         )
-        self.taking = Taking(log)
+        self.taking = Taking(calls)
         rooms: Any = Rooms()
         self.listener = KafkaListener(
             Address(host="127.0.0.1", port=0),
             door=Door(
-                data=Data(log=log, producers=nothing, addresses=nothing, follows=nothing),
+                data=Data(log=guarded(calls, nothing, EVERYBODY), addresses=nothing, follows=nothing),
                 log=self.taking,
                 groups=rooms,
                 admin=rooms,

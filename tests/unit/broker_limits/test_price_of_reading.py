@@ -10,10 +10,12 @@ import pytest
 from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_broker.cluster.fence import Fence
+from regnum_broker.servicers.log_messages import StepContent, consume_response, fetch_request, fill_fetched
 from regnum_broker.serving.current_leaders import CurrentLeaders
 from regnum_broker.serving.fetching.handler import FetchHandler
 from regnum_broker.serving.fetching.reader import GRANTED_BYTES_MIN
 from regnum_broker.serving.fetching.reading import Read, read_logs
+from regnum_broker.serving.fetching.requests import FetchPartition, FetchRequest, FetchResult, StoredBatches
 from regnum_broker.serving.metadata_cache import MetadataCache
 from regnum_model.principals import NOBODY, Principal
 from regnum_model.shares import Shares
@@ -48,7 +50,10 @@ class Reading:
     ) -> log_pb2.FetchResponse:
         items = [log_pb2.FetchPartition(topic="t", partition=n, offset=at) for n, at in enumerate(offsets)]
         request = log_pb2.FetchRequest(form=form, max_bytes=max_bytes, partitions=items)
-        return await within(self.fetching.fetch(request, holding=by or self.holding()))
+        message = log_pb2.FetchResponse()
+        asked = await fetch_request(request, message)
+        await fill_fetched(message, await within(self.fetching.fetch(asked, holding=by or self.holding())))
+        return message
 
 
 @pytest.fixture
@@ -112,8 +117,8 @@ async def test_who_waits_for_much_rests_between_two_reads_of_all_that_there_is(t
         leading.lead(0, isr=(LEADER,))
         clock = SteppingClock()
         reading = Reading(leading, clock=clock)
-        items = [log_pb2.FetchPartition(topic="t", partition=0)]
-        request = log_pb2.FetchRequest(max_wait_ms=60_000, min_bytes=20_000, partitions=items)
+        items = [FetchPartition("t", 0)]
+        request = FetchRequest(max_wait_ms=60_000, min_bytes=20_000, partitions=items)
         began_s = time.monotonic()
         waiting = asyncio.create_task(reading.fetching.fetch(request, holding=reading.holding()))
         while not waiting.done():
@@ -121,7 +126,8 @@ async def test_who_waits_for_much_rests_between_two_reads_of_all_that_there_is(t
             leading.partition(0).committed.fire()
         took_s = time.monotonic() - began_s
         (result,) = (await within(waiting)).results
-        assert len(result.record_batches) >= 20_000
+        assert isinstance(result.content, StoredBatches)
+        assert len(result.content.batches) >= 20_000
         # Of some 120 commits, which take a millisecond each on an idle machine.
         assert clock.looks // 2 <= took_s / 0.04 + 2
 
@@ -130,8 +136,9 @@ async def test_a_stream_waits_for_memory_and_is_served(reading: Reading) -> None
     await append(reading, 0, bomb(1, 10 * MIB))
     other = reading.holding("other")
     other.grant(120 * MIB, 120 * MIB)
-    request = log_pb2.ConsumeRequest(topic="t", partition=0, form=RECORDS)
-    stream = reading.fetching.consume(request, holding=reading.holding("stream"))
+    stream = reading.fetching.consume(
+        FetchPartition("t", 0), form=RECORDS, make_content=StepContent, holding=reading.holding("stream")
+    )
     first = asyncio.ensure_future(anext(stream))
 
     async def waits() -> bool:
@@ -139,7 +146,7 @@ async def test_a_stream_waits_for_memory_and_is_served(reading: Reading) -> None
 
     await eventually(waits)
     other.close()
-    assert len((await within(first)).result.records[0].value) == 10 * MIB
+    assert len(consume_response(await within(first)).result.records[0].value) == 10 * MIB
     await stream.aclose()
 
 
@@ -192,19 +199,20 @@ async def test_many_small_records_count_with_what_they_take(reading: Reading) ->
 
 
 async def test_a_partition_is_asked_for_once_in_a_request(reading: Reading) -> None:
-    items = [log_pb2.FetchPartition(topic="t", partition=0, offset=0) for _ in range(2)]
+    items = [FetchPartition("t", 0) for _ in range(2)]
     with pytest.raises(RegnumError, match="twice") as refused:
-        await reading.fetching.fetch(log_pb2.FetchRequest(partitions=items))
+        await reading.fetching.fetch(FetchRequest(items))
     assert refused.value.code == errors_pb2.ERROR_CODE_INVALID_REQUEST
 
 
 async def test_nothing_is_read_for_a_caller_that_has_left(reading: Reading) -> None:
     await append(reading, 0, batch_of(b"v"))
     log = reading.leading.partition(0).log
-    reads = [Read(log=log, offset=0, bytes_max=MIB, end_offset=1, result=log_pb2.FetchResult()) for _ in range(3)]
+    results = [FetchResult("t", 0, StepContent()) for _ in range(3)]
+    reads = [Read(log=log, offset=0, bytes_max=MIB, end_offset=1, result=result) for result in results]
     left = iter((False, False, True, True))
     read_logs(reads, form=RECORDS, total_max=MIB, memory_max=MIB, abandoned=lambda: next(left))
-    assert [len(item.result.records) for item in reads] == [1, 0, 0]
+    assert [len(result.content) for result in results] == [1, 0, 0]
 
 
 async def test_a_caller_that_hangs_up_leaves_its_thread_to_others(reading: Reading) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import tracemalloc
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -11,6 +11,8 @@ from regnum.types.v1 import errors_pb2
 from regnum_broker.limits.client_quotas import ClientQuotas
 from regnum_broker.limits.throttling import ReadQuota, Throttling
 from regnum_broker.servicers.log import LogServicer
+from regnum_broker.serving.fetching.requests import Content, FetchPartition, FetchResult, RecordForm
+from regnum_broker.serving.produce_requests import ProduceRequest, ProduceResponse
 from regnum_model.quotas import (
     CONSUMER_BYTE_RATE,
     DEFAULT,
@@ -37,15 +39,13 @@ class Silent:
     def __init__(self) -> None:
         self.taken = asyncio.Event()
 
-    async def produce(
-        self, _request: log_pb2.ProduceRequest, *, waitable_s: float, call: Call
-    ) -> log_pb2.ProduceResponse:
+    async def produce(self, _request: ProduceRequest, *, waitable_s: float, call: Call) -> ProduceResponse:
         assert waitable_s
         assert call
         self.taken.set()
         return await asyncio.get_running_loop().create_future()
 
-    async def take(self, requests: list[log_pb2.ProduceRequest], _told: Any, *, call: Call) -> dict[int, "Silent"]:
+    async def take(self, requests: list[ProduceRequest], _told: Any, *, call: Call) -> dict[int, "Silent"]:
         assert call
         self.taken.set()
         return dict.fromkeys(range(len(requests)), self)
@@ -58,13 +58,21 @@ class Full:
     """Has a mebibyte for everybody, as often as it is asked."""
 
     async def consume(
-        self, _request: log_pb2.ConsumeRequest, *, waitable_s: float, holding: Holding, quota: ReadQuota
-    ) -> AsyncIterator[log_pb2.ConsumeResponse]:
+        self,
+        asked: FetchPartition,
+        *,
+        form: int,
+        make_content: Callable[[], Content],
+        waitable_s: float,
+        holding: Holding,
+        quota: ReadQuota,
+    ) -> AsyncIterator[FetchResult]:
         assert waitable_s
+        assert form == RecordForm.UNSPECIFIED
         while True:
             await quota.wait()
             holding.become(MIB)
-            yield log_pb2.ConsumeResponse()
+            yield FetchResult(asked.topic, asked.partition, make_content())
 
 
 class Served:

@@ -12,6 +12,7 @@ from regnum.broker.v1 import log_pb2, log_pb2_grpc
 from regnum_broker.limits.limits import ClientLimits
 from regnum_broker.servicers.log import LogServicer
 from regnum_broker.serving.fetching.handler import FetchHandler
+from regnum_broker.serving.produce_requests import ProduceResponse
 from regnum_model.nodes import Address
 from regnum_model.shares import Shares
 from regnum_service.channel import aio_channel, open_channel
@@ -113,8 +114,8 @@ class NoLeaders:
 
 
 class Taking:
-    async def produce(self, request: object, *, waitable_s: float, call: Call) -> log_pb2.ProduceResponse:
-        return log_pb2.ProduceResponse()
+    async def produce(self, request: object, *, waitable_s: float, call: Call) -> ProduceResponse:
+        return ProduceResponse()
 
 
 @pytest.fixture

@@ -7,13 +7,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_broker.cluster.fence import Fence
 from regnum_broker.serving.current_leaders import CurrentLeaders
 from regnum_broker.serving.fetching.handler import FetchHandler
 from regnum_broker.serving.fetching.offsets import RESERVED_BYTES, OffsetLookup, OffsetsHandler
 from regnum_broker.serving.fetching.reader import GRANTED_BYTES_MIN
+from regnum_broker.serving.fetching.requests import FetchPartition, FetchRequest, OffsetQuery
 from regnum_broker.serving.metadata_cache import MetadataCache
 from regnum_broker.storage import Storage
 from regnum_model.principals import Principal
@@ -53,7 +53,7 @@ class Broker:
         self.leading.partition(partition).high_watermark = log.log_end_offset
 
     def lookup(self, partition: int, timestamp_ms: int) -> OffsetLookup:
-        query = log_pb2.OffsetQuery(topic="t", partition=partition, timestamp_ms=timestamp_ms)
+        query = OffsetQuery(topic="t", partition=partition, timestamp_ms=timestamp_ms)
         found = self.offsets.list_offsets(query)
         assert isinstance(found, OffsetLookup)
         return found
@@ -89,7 +89,7 @@ async def busy_readers(storage: Storage) -> AsyncIterator[threading.Event]:
 async def test_a_cancelled_fetch_keeps_its_turn_and_its_memory_until_its_thread_has_ended(broker: Broker) -> None:
     await broker.append(0, batch_of(b"v"))
     holding = broker.holding(Purpose.FETCH)
-    items = [log_pb2.FetchPartition(topic="t", partition=0, offset=0)]
+    items = [FetchPartition(topic="t", partition=0, offset=0)]
 
     async def reserved() -> bool:
         return holding.size >= GRANTED_BYTES_MIN
@@ -98,7 +98,7 @@ async def test_a_cancelled_fetch_keeps_its_turn_and_its_memory_until_its_thread_
         return broker.storage.turns.free == 2 and broker.held.total == 0
 
     async with busy_readers(broker.storage) as let:
-        call = asyncio.ensure_future(broker.fetching.fetch(log_pb2.FetchRequest(partitions=items), holding=holding))
+        call = asyncio.ensure_future(broker.fetching.fetch(FetchRequest(partitions=items), holding=holding))
         await eventually(reserved)
         call.cancel()
         await asyncio.wait([call])

@@ -106,6 +106,9 @@ def test_a_page_of_very_many_changes_is_bounded(tmp_path):
     page = page_of(analysis, made="now", source="traces")
     assert len(page.encode()) < 400_000
     assert "of 600" in page
+    lines = text_of(analysis, tmp_path).splitlines()
+    assert lines[0] == "changes of leaders, the longest 500 of 600 (ms)"
+    assert lines.index("") == 2 + 500, "a line above them, and an empty one behind them"
 
 
 def test_the_terminal_shows_the_chain_with_every_millisecond(tmp_path):

@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from regnum.broker.v1 import log_pb2
 from regnum_broker.compaction.retained import keyed_records
 from regnum_broker.log.replica.replica import ReplicaLog
+from regnum_broker.servicers.log_messages import MessageContent
 from regnum_broker.serving.fetching.reading import UNPACKED_BYTES_MAX, Read, read_logs
+from regnum_broker.serving.fetching.requests import FetchResult, RecordForm
 from regnum_client.commands.records.template import Template
 from regnum_client.commands.rendering import content_of
 from regnum_client.consumer.batches import RecordBatch
@@ -84,11 +86,12 @@ def shown(record: ConsumedRecord) -> None:
 def answered(batch: bytes) -> Sequence[log_pb2.Record]:
     """Records as Fetch and Consume answer them."""
     log = cast("ReplicaLog", SimpleNamespace(topic="t", read=lambda *_, **__: batch))
-    result = log_pb2.FetchResult()
+    content = MessageContent(log_pb2.FetchResult())
+    result = FetchResult("t", 0, content)
     one = Read(log=log, offset=0, bytes_max=BYTES_MAX, end_offset=1000, result=result)
-    read_logs([one], form=log_pb2.RECORD_FORM_RECORDS, total_max=BYTES_MAX, memory_max=UNPACKED_BYTES_MAX)
+    read_logs([one], form=RecordForm.RECORDS, total_max=BYTES_MAX, memory_max=UNPACKED_BYTES_MAX)
     assert not result.error_code, result.error_message
-    return result.records
+    return content.message.records
 
 
 @pytest.mark.parametrize("name", MALFORMED)

@@ -107,8 +107,8 @@ class Chain(NamedTuple):
     """PRODUCER, CONSUMER, BROKER or ORDER."""
     inside: tuple[tuple[str, float], ...] = ()
     """What ``leads`` consists of: names, and milliseconds."""
-    path: tuple[str, ...] = ()
-    """Ids of the spans that its boundaries come from."""
+    path: str = ""
+    """Ids of the spans that its boundaries come from, with blanks between them: as objects they were half of it."""
 
     @property
     def outage_ms(self) -> float:
@@ -156,6 +156,8 @@ class Trace:
     """Waits for the high watermark."""
     below: Mapping[str, Sequence[Span]] = field(default_factory=dict)
     """Parts of a leadership, and of a client's outage, by the id of what they are below."""
+    ways: "dict[tuple[str, bool], _Found]" = field(default_factory=dict)
+    """What was found on the way to an order: several partitions have the same, and a producer and a consumer of one."""
 
 
 def batch_of(span: Span) -> Batch:
@@ -202,7 +204,7 @@ def chain_of_outage(outage: Span, trace: Trace) -> Chain:
         error=about.get(names.ERROR_TYPE, ""),
         seen_by=PRODUCER if of_producer else CONSUMER,
         inside=found.inside,
-        path=tuple(found.path),
+        path=" ".join(found.path),
     )
 
 
@@ -280,7 +282,7 @@ def _without_client(
         segments=_segments(found.boundaries, start_ns, end_ns, first, trace, tail),
         seen_by=seen_by,
         inside=found.inside,
-        path=tuple(found.path),
+        path=" ".join(found.path),
     )
 
 
@@ -299,9 +301,23 @@ class _Found:
         self.boundaries.append((steps.ORDER[step], ns, process or span.process))
         self.path.append(span.span_id)
 
+    def copy(self) -> "_Found":
+        """The same, to be added to."""
+        made = _Found()
+        made.boundaries, made.path, made.inside = self.boundaries.copy(), self.path.copy(), self.inside
+        return made
+
 
 def _of_root_and_order(trace: Trace, order: Span | None, *, leads: bool = True) -> _Found:
     """What the controller and a leader recorded on the way to one leadership, or, without ``leads``, to a new ISR."""
+    key = ("" if order is None else order.span_id, leads)
+    way = trace.ways.get(key)
+    if way is None:
+        way = trace.ways[key] = _way_to(order, trace, leads=leads)
+    return way.copy()
+
+
+def _way_to(order: Span | None, trace: Trace, *, leads: bool) -> _Found:
     found = _Found()
     call = None if order is None else trace.by_id.get(order.parent_id)
     if call is not None and call.kind != Kind.CLIENT:
@@ -314,12 +330,10 @@ def _of_root_and_order(trace: Trace, order: Span | None, *, leads: bool = True) 
         leadership = trace.leaderships.get(order.span_id)
         if leadership is not None and leads:
             found.add(steps.LEADS, leadership.end_ns, leadership)
-            parts = trace.below.get(leadership.span_id, ())
-            found.inside = tuple(
-                (part, sum(one.end_ns - one.start_ns for one in parts if one.name == name) / MS)
-                for name, part in INSIDE.items()
-                if any(one.name == name for one in parts)
-            )
+            lengths: dict[str, int] = {}
+            for one in trace.below.get(leadership.span_id, ()):
+                lengths[one.name] = lengths.get(one.name, 0) + one.end_ns - one.start_ns
+            found.inside = tuple((part, lengths[name] / MS) for name, part in INSIDE.items() if name in lengths)
     return found
 
 

@@ -11,7 +11,6 @@ from statistics import median
 from typing import Final
 
 from regnum_insight.attribution import steps
-from regnum_insight.attribution.chains import Chain
 from regnum_insight.attribution.changes import SUCCESSION, UNKNOWN_KIND, UNTRACED, Change, ClockNote
 from regnum_insight.engine import Analysis
 from regnum_insight.reporting import svg
@@ -197,19 +196,21 @@ def _heat(changes: Sequence[Change]) -> str:
 
 def _brokers(changes: Sequence[Change]) -> str:
     """New leaders side by side: what is their own part of a chain."""
-    of: dict[str, list[Chain]] = defaultdict(list)
+    shown = (steps.RECEIVED, steps.LEADS, steps.IN_SYNC, steps.APPENDED, steps.REPLICATED, steps.ACKNOWLEDGED)
+    led: dict[str, int] = defaultdict(int)
+    of: dict[tuple[str, str], list[float]] = defaultdict(list)
     for change in changes:
         for chain in change.chains or (change.worst,):
             if chain.leader:
-                of[chain.leader].append(chain)
-    if not of:
+                led[chain.leader] += 1
+                for step, ms, *_ in chain.segments:
+                    of[chain.leader, step].append(ms)
+    if not led:
         return ""
-    shown = (steps.RECEIVED, steps.LEADS, steps.IN_SYNC, steps.APPENDED, steps.REPLICATED, steps.ACKNOWLEDGED)
     lines, rows = [], []
-    for broker, chains in sorted(of.items()):
-        lengths = [[segment.ms for chain in chains for segment in chain.segments if segment.step == s] for s in shown]
-        medians = [median(ms) if ms else None for ms in lengths]
-        lines.append([broker, str(len(chains)), *map(_ms, medians)])
+    for broker, many in sorted(led.items()):
+        medians = [median(ms) if (ms := of.get((broker, step))) else None for step in shown]
+        lines.append([broker, str(many), *map(_ms, medians)])
         bars, at = [], 0.0
         for step, ms in zip(shown, medians, strict=True):
             if ms:

@@ -11,6 +11,8 @@ from regnum_insight.reporting.rows import marked_label_of, started, title
 if TYPE_CHECKING:
     from regnum_insight.spans.intake import Tally
 
+LINES_SHOWN: Final = 500
+"""Changes that have a line in a table of a terminal: the longest, in the order of time."""
 _BAR_COLUMNS: Final = 22
 _SHOWN_MS: Final = 0.05
 _PROCESS: Final = 11
@@ -27,14 +29,17 @@ def tables_of(changes: Sequence[Change]) -> str:
 
 
 def _table(changes: Sequence[Change], what: str) -> str:
-    steps_ms = [change.steps_ms for change in changes]
+    longest = {change.trace_id for change in sorted(changes, key=lambda change: -change.total_ms)[:LINES_SHOWN]}
+    shown = [change for change in changes if change.trace_id in longest]
+    steps_ms = [change.steps_ms for change in shown]
     used = [step for step in steps.ALL_STEPS if any(of.get(step, 0) >= _SHOWN_MS for of in steps_ms)]
     lines = [["started", "kind", "victim", "parts", "worst", *map(title, used), "total", "outage"]]
-    for change, of in zip(changes, steps_ms, strict=True):
+    for change, of in zip(shown, steps_ms, strict=True):
         lengths = [_ms(of.get(step)) for step in used]
         about = [started(change)[11:23], marked_label_of(change), change.victim or "-", str(change.partitions)]
         lines.append([*about, change.worst.name, *lengths, _ms(change.total_ms), _ms(change.outage_ms)])
-    return "\n".join([f"changes of {what} (ms)", *aligned(lines, left=(0, 1, 2, 4))])
+    left_out = f", the longest {len(shown):,} of {len(changes):,}" if len(shown) < len(changes) else ""
+    return "\n".join([f"changes of {what}{left_out} (ms)", *aligned(lines, left=(0, 1, 2, 4))])
 
 
 def chain_text(change: Change, *, columns: int = _BAR_COLUMNS) -> str:

@@ -58,7 +58,7 @@ def waterfall(change: Change, spans: Sequence[Span]) -> str:
     """The chains of its partitions, the worst outlined, and below them the spans by process."""
     ahead = {note.process: round(note.ahead_ms * MS) for note in change.clocks}
     chains = chains_of(change)[:PARTITIONS_SHOWN]
-    path = set(change.worst.path)
+    path = set(change.worst.path.split())
     first = min(chain.start_ns - ahead.get(chain.client, 0) for chain in chains)
     first = min(first, change.start_ns)
     rows = [

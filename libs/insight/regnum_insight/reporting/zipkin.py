@@ -23,7 +23,7 @@ def zipkin_of(changes: Iterable[Change], spans_of: dict[str, Sequence[Span]]) ->
     """The spans of some changes, given by trace id, with clocks as they were; no span is shorter than a microsecond."""
     found = []
     for change in changes:
-        path = set(change.worst.path)
+        path = set(change.worst.path.split())
         found += [_span(span, on_the_path=span.span_id in path) for span in spans_of.get(change.trace_id, ())]
     return found
 

@@ -1,10 +1,9 @@
 """All spans of a folder, each once, grouped by trace; what could not be read is counted and kept with its reason.
 
-Memory is what the spans of changes take: a span is held packed (some 200 bytes) until its trace is looked at, and of
-others than changes nothing is held but what a change could need.
+Memory is what the spans of changes take: a span is held packed until its trace is looked at, and of others than
+changes nothing is held but what a change could need.
 """
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Final
 
 from regnum_insight.spans.documents import Torn, documents_of
 from regnum_insight.spans.otlp import Process, Refused, Selection, is_request, spans_of
-from regnum_insight.spans.packing import packed, spans_of_trace
+from regnum_insight.spans.packing import Waiting
 from regnum_insight.spans.span import Span
 
 ASIDE_KEPT_MAX: Final = 10_000
@@ -80,7 +79,7 @@ class Intake(Tally):
 
     trace_of: Callable[[Span], str] = lambda span: span.trace_id
     """Says of a span to which trace it belongs."""
-    _traces: dict[str, list[bytes]] = field(default_factory=lambda: defaultdict(list))
+    _waiting: Waiting = field(default_factory=Waiting)
 
     def tally(self) -> Tally:
         """The numbers alone."""
@@ -90,12 +89,11 @@ class Intake(Tally):
 
     def take(self, span: Span) -> None:
         """Keep a span."""
-        self._traces[self.trace_of(span)].append(packed(span))
+        self._waiting.add(self.trace_of(span), span)
 
     def traces(self) -> Iterator[list[Span]]:
         """The spans of each trace, each once, in the order of ids; a trace is let go of when the next is asked for."""
-        for trace in sorted(self._traces):
-            yield spans_of_trace(trace, self._traces.pop(trace))
+        return self._waiting.traces()
 
 
 def read_folder(

@@ -1,7 +1,8 @@
 """Spans as bytes, where many of them wait for the rest of their trace: in memory, or between machines. Pure."""
 
 import marshal
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, cast
 
 from regnum_insight.spans.span import Span
@@ -11,15 +12,56 @@ _VERSION: Final = 2
 
 
 def packed(span: Span) -> bytes:
-    """Everything of a span but its trace id: some 200 bytes."""
+    """Everything of a span but its trace id: some 300 bytes, which any process of this product can read."""
     return marshal.dumps(cast("Any", span[1:]), _VERSION)
 
 
 def spans_of_trace(trace_id: str, packs: Iterable[bytes]) -> list[Span]:
     """The spans of a trace, each once and in the order of their ids, whatever order they came in and how often."""
-    spans: dict[str, Span] = {}
-    # Sorted: of two that differ under one id the same one counts, whatever the order of files.
-    for one in sorted(packs):
-        span = Span(trace_id, *marshal.loads(one))  # noqa: S302 - made by ``packed``
-        spans.setdefault(span.span_id, span)
-    return [spans[key] for key in sorted(spans)]
+    return _each_once(Span(trace_id, *marshal.loads(one)) for one in packs)  # noqa: S302 - made by ``packed``
+
+
+class Waiting:
+    """Spans that wait in this process, by trace: what many of them have in common is held once."""
+
+    def __init__(self) -> None:
+        """Without any."""
+        self._packs: Final[dict[str, list[bytes]]] = defaultdict(list)
+        self._numbers: Final[dict[tuple[Any, ...], int]] = {}
+        self._common: Final[list[tuple[Any, ...]]] = []
+        """Name, kind, process, version, cluster, and names of attributes, by number."""
+
+    def add(self, trace_id: str, span: Span) -> None:
+        """Hold a span, in some 150 bytes."""
+        _, span_id, parent_id, name, kind, start_ns, end_ns, process, attributes, links, version, cluster = span
+        common = (name, kind, process, version, cluster, *attributes)
+        number = self._numbers.get(common)
+        if number is None:
+            number = self._numbers[common] = len(self._common)
+            self._common.append(common)
+        own = (number, span_id, parent_id, start_ns, end_ns, links, *attributes.values())
+        # A copy: what ``marshal`` gives was a kilobyte before it was cut, which leaves holes that nothing else fills.
+        self._packs[trace_id].append(memoryview(marshal.dumps(own, _VERSION)).tobytes())
+
+    def traces(self) -> Iterator[list[Span]]:
+        """The spans of each trace as ``spans_of_trace`` has them; a trace is let go of when the next is asked for."""
+        for trace_id in sorted(self._packs):
+            yield _each_once(self._span(trace_id, one) for one in self._packs.pop(trace_id))
+
+    def _span(self, trace_id: str, pack: bytes) -> Span:
+        number, span_id, parent_id, start_ns, end_ns, links, *values = marshal.loads(pack)  # noqa: S302 - see ``add``
+        name, kind, process, version, cluster, *keys = self._common[number]
+        attributes = dict(zip(keys, values, strict=True))
+        return Span(
+            trace_id, span_id, parent_id, name, kind, start_ns, end_ns, process, attributes, links, version, cluster
+        )
+
+
+def _each_once(spans: Iterable[Span]) -> list[Span]:
+    found: dict[str, Span] = {}
+    for span in spans:
+        other = found.setdefault(span.span_id, span)
+        # Of two that differ under one id the same one counts, whatever the order of files.
+        if other is not span and other != span and packed(span) < packed(other):
+            found[span.span_id] = span
+    return [found[span_id] for span_id in sorted(found)]

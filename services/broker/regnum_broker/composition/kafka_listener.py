@@ -21,6 +21,7 @@ from regnum_broker.kafka.data import Data
 from regnum_broker.kafka.door import Door
 from regnum_broker.kafka.groups import Groups
 from regnum_broker.kafka.listener import LISTENER, KafkaListener
+from regnum_broker.serving.calls.rights import guarded
 
 
 async def start_kafka(address: Address | None, parts: BrokerParts, served: ClientServices) -> tuple[KafkaListener, ...]:
@@ -46,15 +47,15 @@ def kafka_listener(address: Address, parts: BrokerParts, served: ClientServices)
     addresses, authorizer = Addresses(served.cache), parts.access.authorizer
     controller = PassingOn(broker=parts.id, addresses=addresses, forwarding=served.forwarding)
     log = guard.before("regnum.broker.v1.LogService", served.log)
+    calls = served.log.calls
     groups = guard.before("regnum.broker.v1.GroupService", served.groups)
     door = Door(
         data=Data(
-            log=log,
-            producers=guard.before("regnum.broker.v1.ProducerService", served.producers),
+            log=guarded(calls, served.producers.ids.next_id, authorizer),
             addresses=addresses,
             follows=parts.replicas.follows,
         ),
-        log=served.log,
+        log=calls,
         groups=Groups(groups=groups, addresses=addresses),
         admin=Admin(
             cache=served.cache,

@@ -231,7 +231,7 @@ class Connection(asyncio.BufferedProtocol):
                     if for_client and self._is_gone:
                         return
                     call.client_id = head.client_id
-                    context = Context(call, head, self.session, shared.clock)
+                    context = Context(call, head, self.session, shared.clock, size_bytes=size)
                     more = await self._more_together(context, holding)
                     if more:
                         await self._answer_together([(frame, context), *more])
@@ -292,7 +292,8 @@ class Connection(asyncio.BufferedProtocol):
         found, at = [], 0
         for head, size in zip(heads, sizes, strict=True):
             frame = memoryview(bytes(self._ahead[at + SIZE_BYTES : at + SIZE_BYTES + size]))
-            found.append((frame, Context(first.call, head, self.session, shared.clock)))
+            context = Context(first.call, head, self.session, shared.clock, size_bytes=size)
+            found.append((frame, context))
             at += SIZE_BYTES + size
         del self._ahead[:at]
         return found

@@ -14,9 +14,11 @@ from regnum_broker.kafka.fetch_sessions import ConnectionSession
 class Context:
     """What servicers ask of the context that gRPC gives them, answered for a call that came by the other door."""
 
-    __slots__ = ("_clock", "call", "head", "session")
+    __slots__ = ("_clock", "call", "head", "session", "size_bytes")
 
-    def __init__(self, call: Call, head: Head, session: ConnectionSession, clock: Clock) -> None:
+    def __init__(
+        self, call: Call, head: Head, session: ConnectionSession, clock: Clock, *, size_bytes: int = 0
+    ) -> None:
         """Only assigns.
 
         Args:
@@ -24,10 +26,12 @@ class Context:
             head: of its request.
             session: of fetches of its connection.
             clock: of its deadline.
+            size_bytes: of its request, as it came.
         """
         self.call: Final = call
         self.head: Final = head
         self.session: Final = session
+        self.size_bytes: Final = size_bytes
         self._clock: Final = clock
 
     @property

@@ -1,10 +1,13 @@
-"""Produce, Fetch, offsets and producer ids, between Kafka's messages and those of the handlers."""
+"""Produce, Fetch, offsets and producer ids, between Kafka's messages and the values of calls about the log.
+
+Constraints: nothing but values lies between the socket and the log. The records of a batch are copied once, out of the
+request, which would be kept for as long as any batch of it is; those of an answer are sent as the log gave them.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-from regnum.broker.v1 import log_pb2, producer_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_kafka_wire.gen import (
     fetch_response,
@@ -40,8 +43,13 @@ from regnum_broker.kafka.addresses import Addresses
 from regnum_broker.kafka.context import Context
 from regnum_broker.kafka.fetch_sessions import Key, Place, Said
 from regnum_broker.kafka.refusals import is_waited_for, no_transactions, unheard
+from regnum_broker.serving import produce_requests as requests
+from regnum_broker.serving.calls.rights import GuardedLog
+from regnum_broker.serving.fetching import requests as fetching
 from regnum_broker.serving.fetching.admission import check_count
 from regnum_broker.serving.fetching.handler import FETCH_BYTES_MAX
+from regnum_broker.serving.fetching.requests import EARLIEST, MAX_TIMESTAMP, ReadFrom, StoredBatches
+from regnum_broker.serving.produce_requests import Acks
 
 BY_ID_PRODUCE: Final = 13
 BY_ID_FETCH: Final = 13
@@ -49,8 +57,6 @@ BY_ID_FETCH: Final = 13
 HINTS_PRODUCE: Final = 10
 HINTS_FETCH: Final = 16
 """First versions whose refusals say who leads (KIP-951)."""
-EARLIEST: Final = -2
-MAX_TIMESTAMP: Final = -3
 EARLIEST_LOCAL: Final = -4
 """KIP-405: of logs that are on this broker, which all are."""
 READ_COMMITTED: Final = 1
@@ -58,18 +64,14 @@ SLICE: Final = 500
 """Partitions between two turns of the event loop (safety rule S22)."""
 NO_ID: Final = bytes(16)
 
-ACKS: Final[Mapping[int, log_pb2.Acks.ValueType]] = {
-    -1: log_pb2.ACKS_ALL,
-    0: log_pb2.ACKS_NONE,
-    1: log_pb2.ACKS_LEADER,
-}
+ACKS: Final[Mapping[int, Acks]] = {-1: Acks.ALL, 0: Acks.NONE, 1: Acks.LEADER}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToProduce:
     """What a Produce request asks of the handler, and what is known of its answer."""
 
-    request: log_pb2.ProduceRequest
+    request: requests.ProduceRequest
     """Of the partitions that are known."""
     places: Sequence[PartitionProduceResponse]
     """Where their results go."""
@@ -80,24 +82,22 @@ class ToProduce:
 class Data:
     """Of one broker. Belongs to its event loop."""
 
-    def __init__(self, *, log: Any, producers: Any, addresses: Addresses, follows: Callable[[str, int], bool]) -> None:
+    def __init__(self, *, log: GuardedLog, addresses: Addresses, follows: Callable[[str, int], bool]) -> None:
         """Only assigns.
 
         Args:
-            log: LogService, guarded.
-            producers: ProducerService, guarded.
+            log: the calls, behind rights.
             addresses: who leads where.
             follows: whether this broker follows the leader of a partition.
         """
         self._log: Final = log
-        self._producers: Final = producers
         self._addresses: Final = addresses
         self._follows: Final = follows
 
     async def produce(self, request: ProduceRequest, context: Context) -> ProduceResponse | None:
         """Append; None: its producer waits for no answer. Raises RegnumError: likewise, and not all was appended."""
         asked = await self.to_produce(request, context)
-        done = await self._log.Produce(asked.request, context) if asked.places else log_pb2.ProduceResponse()
+        done = await self._log.produce(asked.request, context.call) if asked.places else requests.ProduceResponse()
         if done.results and all(is_waited_for(result.error_code) for result in done.results):
             # Nothing was appended.
             raise RegnumError(errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED, "the disk is behind")
@@ -113,8 +113,7 @@ class Data:
             raise no_transactions()
         if request.acks not in ACKS:
             raise RegnumError(errors_pb2.ERROR_CODE_INVALID_REQUIRED_ACKS, f"acks is {request.acks}; give -1, 0 or 1")
-        asked = log_pb2.ProduceRequest(acks=ACKS[request.acks], timeout_ms=max(0, request.timeout_ms))
-        asked.header.client_id = context.call.client_id
+        items: list[requests.ProducePartition] = []
         answers: list[TopicProduceResponse] = []
         places: list[PartitionProduceResponse] = []
         turns = Turns(SLICE)
@@ -134,21 +133,22 @@ class Data:
                     place.error_code = errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_ID
                     continue
                 places.append(place)
-                asked.partitions.add(
-                    topic=name, topic_id=topic_id, partition=one.index, record_batch=bytes(one.records or b"")
-                )
+                items.append(requests.ProducePartition(name, one.index, bytes(one.records or b""), topic_id))
             answer.partition_responses = found
+        asked = requests.ProduceRequest(
+            items, ACKS[request.acks], max(0, request.timeout_ms), context.call.client_id, context.size_bytes
+        )
         return ToProduce(request=asked, places=places, response=ProduceResponse(responses=answers))
 
-    def produced(self, asked: ToProduce, done: log_pb2.ProduceResponse, context: Context) -> ProduceResponse | None:
+    def produced(self, asked: ToProduce, done: requests.ProduceResponse, context: Context) -> ProduceResponse | None:
         """The answer to one that was appended with others, a small one; None and RegnumError as of ``produce``."""
         for place, result in zip(asked.places, done.results, strict=True):
             self._tell_produced(place, result, context)
         return self._answer_of(asked, done, context)
 
-    def _answer_of(self, asked: ToProduce, done: log_pb2.ProduceResponse, context: Context) -> ProduceResponse | None:
+    def _answer_of(self, asked: ToProduce, done: requests.ProduceResponse, context: Context) -> ProduceResponse | None:
         response = asked.response
-        if asked.request.acks == log_pb2.ACKS_NONE:
+        if asked.request.acks == Acks.NONE:
             for topic in response.responses:
                 for one in topic.partition_responses:
                     if one.error_code:
@@ -159,12 +159,12 @@ class Data:
             response.node_endpoints = [
                 produce_response.NodeEndpoint(broker.id, broker.kafka.host, broker.kafka.port, broker.rack or None)
                 for broker in self._addresses.named(
-                    result.current_leader.leader for result in done.results if result.HasField("current_leader")
+                    result.current_leader.leader for result in done.results if result.current_leader is not None
                 )
             ]
         return response
 
-    def _tell_produced(self, place: PartitionProduceResponse, result: log_pb2.ProduceResult, context: Context) -> None:
+    def _tell_produced(self, place: PartitionProduceResponse, result: requests.ProduceResult, context: Context) -> None:
         # (librdkafka takes THROTTLING_QUOTA_EXCEEDED for final here. It is said where the disk is behind.)
         behind = is_waited_for(result.error_code)
         place.error_code = errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR if behind else result.error_code
@@ -173,12 +173,11 @@ class Data:
             place.error_code = errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_ID
         place.error_message = result.error_message or None
         place.base_offset, place.log_start_offset = result.base_offset, result.log_start_offset
-        if result.HasField("log_append_time_ms") and not result.error_code:
+        if result.log_append_time_ms is not None and not result.error_code:
             place.log_append_time_ms = result.log_append_time_ms
-        if result.error_code and context.version >= HINTS_PRODUCE and result.HasField("current_leader"):
-            place.current_leader = produce_response.LeaderIdAndEpoch(
-                result.current_leader.leader, result.current_leader.leader_epoch
-            )
+        leader = result.current_leader
+        if result.error_code and context.version >= HINTS_PRODUCE and leader is not None:
+            place.current_leader = produce_response.LeaderIdAndEpoch(leader.leader, leader.leader_epoch)
 
     def no_produce(self, request: ProduceRequest, context: Context, code: Code) -> ProduceResponse:
         """That nothing was appended. Raises RegnumError: its producer waits for no answer."""
@@ -213,13 +212,8 @@ class Data:
         wanted = session.wanted(request.session_id, request.session_epoch, named, forgotten)
         if not isinstance(wanted, Mapping):
             return FetchResponse(error_code=wanted)
-        asked = log_pb2.FetchRequest(
-            max_wait_ms=max(0, request.max_wait_ms),
-            min_bytes=max(0, request.min_bytes),
-            max_bytes=min(max(1, request.max_bytes), FETCH_BYTES_MAX),
-            client_rack=request.rack_id,
-        )
-        asked.header.client_id = context.call.client_id
+        items: list[fetching.FetchPartition] = []
+        max_wait_ms = max(0, request.max_wait_ms)
         rack = self._addresses.reached(request.rack_id)
         keys, answers = list[Key](), list[tuple[Key, PartitionData]]()
         for key, place in wanted.items():
@@ -229,47 +223,49 @@ class Data:
                 unknown = PartitionData(key[2], errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_ID, -1, records=b"")
                 answers.append((key, unknown))
                 # (Somebody waits for nothing: what is unknown is said at once.)
-                asked.max_wait_ms = 0
+                max_wait_ms = 0
                 continue
             keys.append(key)
-            item = asked.partitions.add(
-                topic=name,
-                partition=key[2],
-                offset=place.offset,
-                max_bytes=max(1, place.bytes_max),
-                read_from=self._read_from(rack, name, key[2]),
+            items.append(
+                fetching.FetchPartition(
+                    name,
+                    key[2],
+                    place.offset,
+                    max(1, place.bytes_max),
+                    self._addresses.text_of(key[1]) if context.version >= BY_ID_FETCH else "",
+                    place.leader_epoch if place.leader_epoch >= 0 else None,
+                    place.last_epoch if place.last_epoch >= 0 else None,
+                    self._read_from(rack, name, key[2]),
+                )
             )
-            if context.version >= BY_ID_FETCH:
-                item.topic_id = self._addresses.text_of(key[1])
-            if place.leader_epoch >= 0:
-                item.current_leader_epoch = place.leader_epoch
-            if place.last_epoch >= 0:
-                item.last_fetched_epoch = place.last_epoch
         throttle_ms, leaders = 0, set[int]()
         if keys or not answers:
+            bytes_max = min(max(1, request.max_bytes), FETCH_BYTES_MAX)
+            asked = fetching.FetchRequest(
+                items, max_wait_ms, max(0, request.min_bytes), bytes_max, client_rack=request.rack_id
+            )
             done = await self._read(asked, context, request.session_epoch)
             throttle_ms = done.throttle_time_ms
             for key, result in zip(keys, done.results, strict=True):
                 await turns.took()
                 answers.append((key, _partition_data(result, context, isolation=request.isolation_level)))
-                if result.HasField("current_leader"):
+                if result.current_leader is not None:
                     leaders.add(result.current_leader.leader)
         return await self._fetched(answers, context, throttle_ms=throttle_ms, leaders=leaders)
 
-    def _read_from(self, rack: str, topic: str, partition: int) -> log_pb2.ReadFrom.ValueType:
+    def _read_from(self, rack: str, topic: str, partition: int) -> ReadFrom:
         """Kafka's consumers send the same request to a leader and to whom it names (KIP-392)."""
         if not rack:
-            return log_pb2.READ_FROM_LEADER
-        return log_pb2.READ_FROM_ANY_REPLICA if self._follows(topic, partition) else log_pb2.READ_FROM_NEAREST
+            return ReadFrom.LEADER
+        return ReadFrom.ANY_REPLICA if self._follows(topic, partition) else ReadFrom.NEAREST
 
-    async def _read(self, asked: log_pb2.FetchRequest, context: Context, epoch: int) -> log_pb2.FetchResponse:
+    async def _read(self, asked: fetching.FetchRequest, context: Context, epoch: int) -> fetching.FetchResponse:
         try:
-            done: log_pb2.FetchResponse = await self._log.Fetch(asked, context)
+            return await self._log.fetch(asked, context.call)
         except RegnumError as error:
             if is_waited_for(error.code):
                 context.session.again(epoch)
             raise
-        return done
 
     async def _fetched(
         self, answers: Sequence[tuple[Key, PartitionData]], context: Context, *, throttle_ms: int, leaders: set[int]
@@ -324,19 +320,17 @@ class Data:
 
     async def list_offsets(self, request: ListOffsetsRequest, context: Context) -> ListOffsetsResponse:
         """Offsets of the beginning, the end, and of times."""
-        asked = log_pb2.ListOffsetsRequest()
-        asked.header.client_id = context.call.client_id
         check_count(sum(len(topic.partitions) for topic in request.topics))
         turns = Turns(SLICE)
+        queries: list[fetching.OffsetQuery] = []
         for topic in request.topics:
             for one in topic.partitions:
                 await turns.took()
-                query = asked.queries.add(topic=topic.name, partition=one.partition_index)
-                if one.timestamp == MAX_TIMESTAMP:
-                    query.max_timestamp.SetInParent()
-                else:
-                    query.timestamp_ms = EARLIEST if one.timestamp == EARLIEST_LOCAL else one.timestamp
-        done = await self._log.ListOffsets(asked, context) if asked.queries else log_pb2.ListOffsetsResponse()
+                at_ms = EARLIEST if one.timestamp == EARLIEST_LOCAL else one.timestamp
+                queries.append(fetching.OffsetQuery(topic.name, one.partition_index, at_ms))
+        done = fetching.ListOffsetsResponse([])
+        if queries:
+            done = await self._log.list_offsets(fetching.ListOffsetsRequest(queries), context.call)
         results = iter(done.results)
         return ListOffsetsResponse(
             topics=[
@@ -367,20 +361,17 @@ class Data:
         self, request: OffsetForLeaderEpochRequest, context: Context
     ) -> OffsetForLeaderEpochResponse:
         """Where leader epochs end."""
-        asked = log_pb2.OffsetForLeaderEpochRequest()
         check_count(sum(len(topic.partitions) for topic in request.topics))
         turns = Turns(SLICE)
+        queries: list[fetching.EpochQuery] = []
         for topic in request.topics:
             for one in topic.partitions:
                 await turns.took()
-                query = asked.queries.add(topic=topic.topic, partition=one.partition, leader_epoch=one.leader_epoch)
-                if one.current_leader_epoch >= 0:
-                    query.current_leader_epoch = one.current_leader_epoch
-        done = (
-            await self._log.OffsetForLeaderEpoch(asked, context)
-            if asked.queries
-            else log_pb2.OffsetForLeaderEpochResponse()
-        )
+                known = one.current_leader_epoch if one.current_leader_epoch >= 0 else None
+                queries.append(fetching.EpochQuery(topic.topic, one.partition, one.leader_epoch, known))
+        done = fetching.OffsetForLeaderEpochResponse([])
+        if queries:
+            done = await self._log.ends_of_epochs(fetching.OffsetForLeaderEpochRequest(queries), context.call)
         results = iter(done.results)
         return OffsetForLeaderEpochResponse(
             topics=[
@@ -419,8 +410,7 @@ class Data:
         """An id for an idempotent producer. Transactions are not offered."""
         if request.transactional_id is not None:
             raise no_transactions()
-        done = await self._producers.InitProducerId(producer_pb2.InitProducerIdRequest(), context)
-        return InitProducerIdResponse(producer_id=done.producer_id, producer_epoch=done.producer_epoch)
+        return InitProducerIdResponse(producer_id=await self._log.producer_id(None, context.call), producer_epoch=0)
 
     def no_producer_id(self, request: InitProducerIdRequest, context: Context, code: Code) -> InitProducerIdResponse:
         """That there is none."""
@@ -441,7 +431,9 @@ def _places(request: FetchRequest) -> dict[Key, Place]:
     }
 
 
-def _partition_data(result: log_pb2.FetchResult, context: Context, *, isolation: int) -> PartitionData:
+def _partition_data(result: fetching.FetchResult, context: Context, *, isolation: int) -> PartitionData:
+    content = result.content
+    assert isinstance(content, StoredBatches)  # noqa: S101 - no other was asked for
     data = PartitionData(
         partition_index=result.partition,
         error_code=result.error_code,
@@ -449,26 +441,23 @@ def _partition_data(result: log_pb2.FetchResult, context: Context, *, isolation:
         last_stable_offset=-1 if result.error_code else result.high_watermark,
         log_start_offset=-1 if result.error_code else result.log_start_offset,
         aborted_transactions=() if isolation == READ_COMMITTED else None,
-        preferred_read_replica=result.preferred_read_replica if result.HasField("preferred_read_replica") else -1,
-        records=result.record_batches,
+        preferred_read_replica=-1 if result.preferred_read_replica is None else result.preferred_read_replica,
+        records=content.batches,
     )
-    if result.HasField("diverging_epoch"):
-        data.diverging_epoch = fetch_response.EpochEndOffset(
-            result.diverging_epoch.epoch, result.diverging_epoch.end_offset
-        )
-    if context.version >= HINTS_FETCH and result.error_code and result.HasField("current_leader"):
-        data.current_leader = fetch_response.LeaderIdAndEpoch(
-            result.current_leader.leader, result.current_leader.leader_epoch
-        )
+    diverging, leader = result.diverging_epoch, result.current_leader
+    if diverging is not None:
+        data.diverging_epoch = fetch_response.EpochEndOffset(diverging.epoch, diverging.end_offset)
+    if context.version >= HINTS_FETCH and result.error_code and leader is not None:
+        data.current_leader = fetch_response.LeaderIdAndEpoch(leader.leader, leader.leader_epoch)
     return data
 
 
-def _offset(result: log_pb2.OffsetResult, asked_ms: int) -> ListOffsetsPartitionResponse:
+def _offset(result: fetching.OffsetResult, asked_ms: int) -> ListOffsetsPartitionResponse:
     by_time = asked_ms >= 0 or asked_ms == MAX_TIMESTAMP
     return ListOffsetsPartitionResponse(
         partition_index=result.partition,
         error_code=result.error_code,
-        timestamp=result.timestamp_ms if by_time and result.HasField("timestamp_ms") else -1,
+        timestamp=result.timestamp_ms if by_time and result.timestamp_ms is not None else -1,
         offset=result.offset,
-        leader_epoch=result.offset_leader_epoch if result.HasField("offset_leader_epoch") else -1,
+        leader_epoch=-1 if result.offset_leader_epoch is None else result.offset_leader_epoch,
     )

@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Final, Protocol
 
-from regnum.broker.v1 import log_pb2
 from regnum_kafka_wire.apis import PRODUCE, Buffers
 from regnum_kafka_wire.gen.produce_request import ProduceRequest
 from regnum_kafka_wire.gen.produce_response import ProduceResponse
@@ -26,6 +25,7 @@ from regnum_service.limits.call import Call
 from regnum_broker.kafka.context import Context
 from regnum_broker.kafka.data import Data, ToProduce
 from regnum_broker.kafka.refusals import Again, Attempts, is_waited_for, told
+from regnum_broker.serving import produce_requests as requests
 
 TOGETHER_MAX: Final = 64
 """Requests that are taken together, as in one message of a produce stream."""
@@ -34,7 +34,7 @@ ITEMS_AT_ONCE: Final = 1_000
 larger one is read and written on the thread that works for callers, in turns of them: 25,000 take 60 ms (safety rule
 S22)."""
 
-Outcome = log_pb2.ProduceResponse | RegnumError
+Outcome = requests.ProduceResponse | RegnumError
 Told = Callable[[int, Outcome], None]
 """Takes what became of a request, by its place among those that came together."""
 
@@ -47,10 +47,10 @@ class UnderWay(Protocol):
 
 
 class Taking(Protocol):
-    """Appends (``servicers.log.LogServicer``)."""
+    """Appends (``serving.calls.log.LogCalls``)."""
 
     async def take(
-        self, requests: Sequence[log_pb2.ProduceRequest], told: Told, *, call: Call
+        self, requests: Sequence[requests.ProduceRequest], told: Told, *, call: Call
     ) -> Mapping[int, UnderWay]:
         """Take all of them, or raise RegnumError and none; returns those that are not answered yet, by place."""
 
@@ -94,7 +94,7 @@ class Together:
             self._answer(place, error)
             return
         if not to_produce.places:
-            self._answer(place, log_pb2.ProduceResponse())
+            self._answer(place, requests.ProduceResponse())
 
     async def take(self, log: Taking, clock: Clock) -> None:
         """Have them appended; returns when they are on their way to the writer, or refused since they waited long."""

@@ -184,6 +184,8 @@ class Throttling:
         """The answer to a call; its throttle time is at least what the time that was taken for it asks for."""
         timed = Timed(answering, self._clock.monotonic)
         client_id = getattr(getattr(request, "header", None), "client_id", call.client_id)
+        # (Its handler may be done with it long before the answer is there.)
+        del request
         try:
             answer = await timed
         finally:

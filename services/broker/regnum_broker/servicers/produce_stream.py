@@ -12,8 +12,8 @@ appended stays.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from typing import Final, Protocol
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final, Protocol
 
 from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
@@ -32,7 +32,10 @@ TOGETHER_MAX: Final = 64
 ANSWER_PARTITIONS_MAX: Final = 400
 """Partitions of the answers that go together: to encode a message is one turn (safety rule S22)."""
 
-Told = Callable[[int, log_pb2.ProduceResponse | RegnumError], None]
+Outcome = Any
+"""RegnumError, or an answer: a message, or what becomes one."""
+
+Told = Callable[[int, Outcome], None]
 """Takes the answer to a request by its place among those that came together."""
 
 
@@ -80,6 +83,10 @@ class Unlimited:
         return 0
 
 
+async def _copy(message: log_pb2.ProduceResponse, response: Any) -> None:
+    message.CopyFrom(response)
+
+
 class ProduceStream:
     """One call of ProduceStream. Belongs to the event loop."""
 
@@ -87,6 +94,7 @@ class ProduceStream:
         self,
         producing: Producing,
         *,
+        fill: Callable[[log_pb2.ProduceResponse, Any], Awaitable[None]] = _copy,
         held: HeldBytes | None = None,
         call: Call = OWN,
         quota: Quota | None = None,
@@ -95,12 +103,14 @@ class ProduceStream:
 
         Args:
             producing: takes the requests.
+            fill: puts an answer into its message, in turns where it is long.
             held: where the bytes of requests are counted while they are under way; None: nowhere.
             call: whose they are.
             quota: what the producer may send; None: everything.
         """
         self._quota: Final = quota or Unlimited()
         self._producing: Final = producing
+        self._fill: Final = fill
         self._held: Final = held
         self._call: Final = call
         self._count = 0
@@ -110,7 +120,8 @@ class ProduceStream:
         """Bytes that they hold."""
         self._until_s: Final[dict[int, float]] = {}
         """Until when their producer is to wait for each."""
-        self._ended: Final[deque[log_pb2.ProduceStreamResponse]] = deque()
+        self._ended: Final[deque[tuple[int, Outcome]]] = deque()
+        """Correlation ids, and what became of their requests."""
         self._inside = 0
         """Requests whose answers have not been sent."""
         self._room: Final = asyncio.Event()
@@ -127,7 +138,7 @@ class ProduceStream:
             while not reading.done() or self._under_way or self._ended:
                 self._moved.clear()
                 while self._ended:
-                    answer = self._next_answer()
+                    answer = await self._next_answer()
                     yield answer
                     self._inside -= 1 + len(answer.more)
                     self._room.set()
@@ -143,17 +154,27 @@ class ProduceStream:
                     request.give_up()
                 self._forget(number)
 
-    def _next_answer(self) -> log_pb2.ProduceStreamResponse:
-        answer = self._ended.popleft()
-        answer.takes_more = True
+    async def _next_answer(self) -> log_pb2.ProduceStreamResponse:
+        name, outcome = self._ended.popleft()
+        answer = log_pb2.ProduceStreamResponse(correlation_id=name, takes_more=True)
+        await self._tell(answer, outcome)
         if self._together:
-            partitions = len(answer.response.results)
+            partitions = _partitions_of(outcome)
             while self._ended and len(answer.more) < TOGETHER_MAX - 1:
-                partitions += len(self._ended[0].response.results)
+                name, outcome = self._ended[0]
+                partitions += _partitions_of(outcome)
                 if partitions > ANSWER_PARTITIONS_MAX:
                     break
-                answer.more.append(self._ended.popleft())
+                self._ended.popleft()
+                await self._tell(answer.more.add(correlation_id=name), outcome)
         return answer
+
+    async def _tell(self, answer: log_pb2.ProduceStreamResponse, outcome: Outcome) -> None:
+        if isinstance(outcome, RegnumError):
+            answer.error.CopyFrom(to_status(outcome))
+        else:
+            answer.response.SetInParent()
+            await self._fill(answer.response, outcome)
 
     async def _read(self, requests: AsyncIterator[log_pb2.ProduceStreamRequest]) -> None:
         coming = aiter(requests)
@@ -169,10 +190,10 @@ class ProduceStream:
                 # A request costs two bytes, and an answer a kilobyte: so many are not even answered one by one.
                 raise _too_many()
             # No name for it is left here: a stream at rest would keep what it brought last.
-            several = _requests_in(message)
+            taking = self._take(_requests_in(message), coming.size_bytes if isinstance(coming, Messages) else 0)
             del message
-            await self._take(several, coming.size_bytes if isinstance(coming, Messages) else 0)
-            del several
+            await taking
+            del taking
 
     async def _take(self, several: Sequence[log_pb2.ProduceStreamRequest], size_bytes: int) -> None:
         """Take what came in one message of so many bytes."""
@@ -193,7 +214,7 @@ class ProduceStream:
             # Before it is appended: who hangs up meanwhile has sent it all the same.
             self._until_s[number] = self._quota.charge(several[place].request.header.client_id, self._sizes[number])
 
-        def told(place: int, outcome: log_pb2.ProduceResponse | RegnumError) -> None:
+        def told(place: int, outcome: Outcome) -> None:
             if numbers[place] in self._under_way:
                 if not isinstance(outcome, RegnumError):
                     throttle_ms = self._quota.left_ms(self._until_s[numbers[place]])
@@ -226,13 +247,13 @@ class ProduceStream:
         if self._held is not None:
             self._held.let_go(self._call.peer, size, Purpose.PRODUCE, principal=self._call.entity)
 
-    def _end(self, name: int, outcome: log_pb2.ProduceResponse | RegnumError) -> None:
-        if isinstance(outcome, RegnumError):
-            answer = log_pb2.ProduceStreamResponse(correlation_id=name, error=to_status(outcome))
-        else:
-            answer = log_pb2.ProduceStreamResponse(correlation_id=name, response=outcome)
-        self._ended.append(answer)
+    def _end(self, name: int, outcome: Outcome) -> None:
+        self._ended.append((name, outcome))
         self._moved.set()
+
+
+def _partitions_of(outcome: Outcome) -> int:
+    return 0 if isinstance(outcome, RegnumError) else len(outcome.results)
 
 
 def _requests_in(message: log_pb2.ProduceStreamRequest) -> list[log_pb2.ProduceStreamRequest]:

@@ -13,8 +13,10 @@ Context = Any
 class ProducerServicer(producer_pb2_grpc.ProducerServiceServicer):
     """Passes calls on."""
 
-    def __init__(self, producer_ids: ProducerIds) -> None:
-        self._producer_ids: Final = producer_ids
+    def __init__(self, ids: ProducerIds) -> None:
+        """Only assigns."""
+        self.ids: Final = ids
+        """Where producers get theirs from, whichever door they come by."""
 
     async def InitProducerId(  # noqa: N802 - gRPC's name
         self,
@@ -22,4 +24,4 @@ class ProducerServicer(producer_pb2_grpc.ProducerServiceServicer):
         context: Context,  # noqa: ARG002
     ) -> producer_pb2.InitProducerIdResponse:
         """A producer id."""
-        return producer_pb2.InitProducerIdResponse(producer_id=await self._producer_ids.next_id(), producer_epoch=0)
+        return producer_pb2.InitProducerIdResponse(producer_id=await self.ids.next_id(), producer_epoch=0)

@@ -9,12 +9,12 @@ at a higher leader epoch. Nothing is kept for it: an order whose epoch the pictu
 refusal names the leader by the same rule (KIP-951), and never the broker that refuses.
 """
 
-from typing import Final, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol
 
-from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2, types_pb2
 from regnum_model.ids import NO_LEADER, BrokerId, PartitionKey, TopicId
 from regnum_model.nodes import Address, LeaderAndIsr
+from regnum_service.errors import Code
 from regnum_service.item_errors import item_status
 
 from regnum_broker.replication.leader import Leadership
@@ -31,13 +31,25 @@ SENDS_AWAY: Final = frozenset(
 )
 """Refusals that name the leader, unless it is the broker that refuses."""
 
-Result: TypeAlias = (
-    log_pb2.ProduceResult
-    | log_pb2.FetchResult
-    | log_pb2.OffsetResult
-    | log_pb2.EpochEndResult
-    | log_pb2.DeleteRecordsResult
-)
+
+class CurrentLeader(NamedTuple):
+    """Who leads a partition, as a refusal tells it."""
+
+    leader: BrokerId
+    """NO_LEADER: nobody does."""
+    leader_epoch: int
+    """In which it leads."""
+    client: types_pb2.Endpoint | None
+    """Its listener for clients; None: not known here."""
+
+
+class Result(Protocol):
+    """What became of one partition of a request."""
+
+    topic: str
+    partition: int
+    error_code: Code
+    current_leader: CurrentLeader | None
 
 
 class CurrentLeaders:
@@ -61,23 +73,19 @@ class CurrentLeaders:
         return known if ordered is None else _overlaid(known, ordered, replica.version)
 
     def complete(self, result: Result) -> None:
-        """Add to a refusal what follows from its code: who leads, if it sends its caller away, and its status."""
-        if result.error_code == errors_pb2.ERROR_CODE_NONE:
-            return
+        """Say in a refusal who leads, if it sends its caller away."""
         if result.error_code in SENDS_AWAY:
-            self._name_in(result)
-        facts = _facts(result.current_leader) if result.HasField("current_leader") else None
-        result.status.CopyFrom(item_status(result.error_code, result.error_message, facts=facts))
+            result.current_leader = self.instead(result.error_code, result.topic, result.partition)
 
-    def _name_in(self, result: Result) -> None:
-        leader, epoch = self._leader_of(result.topic, result.partition)
+    def instead(self, code: Code, topic: str, partition: int) -> CurrentLeader | None:
+        """Who leads a partition that was refused with that code; None: it sends nobody away, or it is not known."""
+        if code not in SENDS_AWAY:
+            return None
+        leader, epoch = self._leader_of(topic, partition)
         if leader == self._replicas.broker or epoch < 0:
             # Metadata is behind, or this broker has been told to lead and does not yet: nobody knows better.
-            return
-        result.current_leader.leader, result.current_leader.leader_epoch = leader, epoch
-        client = self._replicas.client_listener_of(leader)
-        if client is not None:
-            result.current_leader.client.CopyFrom(client)
+            return None
+        return CurrentLeader(leader, epoch, self._replicas.client_listener_of(leader))
 
     def _leader_of(self, topic: str, number: int) -> tuple[BrokerId, int]:
         view = self._cache.topics.get(topic)
@@ -89,11 +97,17 @@ class CurrentLeaders:
         return (NO_LEADER, -1) if ordered is None else (ordered.leader, ordered.leader_epoch)
 
 
-def _facts(leader: types_pb2.CurrentLeader) -> dict[str, str]:
-    facts = {"leader_id": str(leader.leader), "leader_epoch": str(leader.leader_epoch)}
-    if leader.HasField("client"):
-        facts["leader_address"] = str(Address(host=leader.client.host, port=leader.client.port))
-    return facts
+def tell_refusal(message: Any, leader: CurrentLeader | None) -> None:
+    """Put into a result on gRPC's wire, with an error, what follows from it: who leads, and the status in full."""
+    facts: dict[str, str] | None = None
+    if leader is not None:
+        told = message.current_leader
+        told.leader, told.leader_epoch = leader.leader, leader.leader_epoch
+        facts = {"leader_id": str(leader.leader), "leader_epoch": str(leader.leader_epoch)}
+        if leader.client is not None:
+            told.client.CopyFrom(leader.client)
+            facts["leader_address"] = str(Address(host=leader.client.host, port=leader.client.port))
+    message.status.CopyFrom(item_status(message.error_code, message.error_message, facts=facts))
 
 
 def _ordered(replica: Partition) -> LeaderAndIsr | None:

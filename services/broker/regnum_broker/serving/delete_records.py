@@ -26,8 +26,8 @@ from regnum_broker.replication.purgatory import LongPoll
 from regnum_broker.replication.replicas import NotHere, Replicas
 from regnum_broker.retention.expiry import KEPT_WHOLE
 from regnum_broker.retention.mover import StartMover
-from regnum_broker.serving.current_leaders import CurrentLeaders
-from regnum_broker.serving.fetching.offsets import refuse_end
+from regnum_broker.serving.current_leaders import CurrentLeaders, tell_refusal
+from regnum_broker.serving.fetching.offsets import refusal_of_end
 
 TIMEOUT_MS_DEFAULT: Final = 30_000
 TIMEOUT_MS_MAX: Final = 300_000
@@ -96,7 +96,8 @@ class DeleteRecordsHandler:
             await self._carry_out(items, until_s)
         for result in results:
             await turns.took()
-            self._leaders.complete(result)
+            if result.error_code:
+                tell_refusal(result, self._leaders.instead(result.error_code, result.topic, result.partition))
         return log_pb2.DeleteRecordsResponse(results=results)
 
     def _admit(self, message: log_pb2.DeleteRecordsPartition) -> "_Item | log_pb2.DeleteRecordsResult":
@@ -169,9 +170,9 @@ def _until(
         case "before_offset" if 0 <= message.before_offset <= high_watermark:
             return message.before_offset
         case "all_committed":
-            refuse_end(result, leadership)
+            _refuse_end(result, leadership)
         case "before_offset" if message.before_offset > 0 and not leadership.knows_committed:
-            refuse_end(result, leadership)
+            _refuse_end(result, leadership)
         case "before_offset":
             result.error_code = errors_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE
             result.error_message = (
@@ -182,6 +183,11 @@ def _until(
             result.error_code = errors_pb2.ERROR_CODE_INVALID_REQUEST
             result.error_message = "say up to where: before_offset or all_committed; nothing was deleted"
     return None
+
+
+def _refuse_end(result: log_pb2.DeleteRecordsResult, leadership: Leadership) -> None:
+    refusal = refusal_of_end(leadership)
+    result.error_code, result.error_message = refusal.code, refusal.message
 
 
 def _tell(item: _Item) -> None:

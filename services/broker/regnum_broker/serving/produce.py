@@ -22,7 +22,6 @@ from functools import partial
 from typing import Final
 
 import structlog
-from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_model.access import Operation, ResourceType
 from regnum_model.topics import INTERNAL_TOPICS
@@ -57,7 +56,15 @@ from regnum_broker.serving.produce_appends import (
     record_first_append,
 )
 from regnum_broker.serving.produce_checks import BatchChecks, Line, all_through, waits_for_nothing
-from regnum_broker.serving.produce_requests import check_request, size_of, wrong_in
+from regnum_broker.serving.produce_requests import (
+    Acks,
+    ProducePartition,
+    ProduceRequest,
+    ProduceResponse,
+    ProduceResult,
+    check_request,
+    wrong_in,
+)
 from regnum_broker.serving.promised_leaders import PromisedLeaders
 from regnum_broker.serving.topic_traffic import TopicTraffic
 from regnum_broker.storage import Storage
@@ -74,7 +81,7 @@ _BUSY: Final = (
     "more waits to be written here than this broker has memory for; nothing was appended: wait, and try again"
 )
 
-Told = Callable[[int, log_pb2.ProduceResponse | RegnumError], None]
+Told = Callable[[int, ProduceResponse | RegnumError], None]
 """Takes the answer to a request by its place among those that came together."""
 
 
@@ -144,15 +151,15 @@ class ProduceHandler:
         )
 
     async def produce(
-        self, request: log_pb2.ProduceRequest, *, waitable_s: float = math.inf, call: Call = OWN
-    ) -> log_pb2.ProduceResponse:
+        self, request: ProduceRequest, *, waitable_s: float = math.inf, call: Call = OWN
+    ) -> ProduceResponse:
         """Append for a call and wait for acks, for ``waitable_s`` at most: the caller hears no later answer.
 
         Raises:
             RegnumError: the request contradicts itself.
         """
         check_request(request)
-        answer: asyncio.Future[log_pb2.ProduceResponse] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[ProduceResponse] = asyncio.get_running_loop().create_future()
         pending = self._begin(request, partial(_answer, answer), call)
         try:
             await self._bring([(pending, request)], waitable_s=waitable_s)
@@ -161,7 +168,7 @@ class ProduceHandler:
             pending.give_up()
 
     async def take(
-        self, requests: Sequence[log_pb2.ProduceRequest], told: Told, *, call: Call = OWN
+        self, requests: Sequence[ProduceRequest], told: Told, *, call: Call = OWN
     ) -> dict[int, PendingAnswer]:
         """Take requests that came together: append them in their order, tell the answer to each when it has come about.
 
@@ -169,7 +176,7 @@ class ProduceHandler:
         yet, by place.
         Whoever gives one up hears no more of it.
         """
-        taken: dict[int, tuple[PendingAnswer, log_pb2.ProduceRequest]] = {}
+        taken: dict[int, tuple[PendingAnswer, ProduceRequest]] = {}
         turns = Turns(CHECKED_AT_ONCE)
         for place, request in enumerate(requests):
             try:
@@ -187,15 +194,13 @@ class ProduceHandler:
             raise
         return {place: pending for place, (pending, _) in taken.items() if not pending.ended}
 
-    def _begin(
-        self, request: log_pb2.ProduceRequest, answered: Callable[[log_pb2.ProduceResponse], None], call: Call
-    ) -> PendingAnswer:
-        acks, began_s = request.acks or log_pb2.ACKS_ALL, self._clock.monotonic()
-        call = call.named(request.header.client_id)
+    def _begin(self, request: ProduceRequest, answered: Callable[[ProduceResponse], None], call: Call) -> PendingAnswer:
+        acks, began_s = request.acks or Acks.ALL, self._clock.monotonic()
+        call = call.named(request.client_id)
         return PendingAnswer(self._answers, answered, acks=acks, began_s=began_s, call=call)
 
     async def _bring(
-        self, requests: Sequence[tuple[PendingAnswer, log_pb2.ProduceRequest]], *, waitable_s: float = math.inf
+        self, requests: Sequence[tuple[PendingAnswer, ProduceRequest]], *, waitable_s: float = math.inf
     ) -> None:
         """Admit what requests bring, and hand it to the writer."""
         now_s = asyncio.get_running_loop().time()
@@ -204,9 +209,9 @@ class ProduceHandler:
         for pending, request in requests:
             for index, message in enumerate(request.partitions):
                 await turns.took()
-                result = log_pb2.ProduceResult(topic=message.topic, partition=message.partition, base_offset=-1)
+                result = ProduceResult(message.topic, message.partition)
                 pending.results.append(result)
-                size_bytes = size_of(message)
+                size_bytes = message.size_bytes
                 found = _malformed(message, size_bytes) or self._admit(message, acks=pending.acks)
                 soon = self._promised.led_soon(found, acks=pending.acks)
                 if soon is not None:
@@ -222,14 +227,14 @@ class ProduceHandler:
         if admitted:
             await self._append(admitted)
         for pending, request in requests:
-            if not pending.open or pending.acks == log_pb2.ACKS_NONE:
+            if not pending.open or pending.acks == Acks.NONE:
                 pending.open.clear()
                 self._answers.finish(pending)
             else:
                 timeout_s = min(min(request.timeout_ms or TIMEOUT_MS_DEFAULT, TIMEOUT_MS_MAX) / 1000, waitable_s)
                 self._answers.until(pending, now_s + timeout_s)
 
-    def _complete(self, results: Sequence[log_pb2.ProduceResult]) -> None:
+    def _complete(self, results: Sequence[ProduceResult]) -> None:
         """Add what refusals lack."""
         refused = 0
         for result in results:
@@ -252,7 +257,7 @@ class ProduceHandler:
         refused = self._own_refusal(leadership, len(batch))
         if refused is not None:
             return refused
-        message = log_pb2.ProducePartition(record_batch=batch)
+        message = ProducePartition(leadership.partition.topic, leadership.partition.key.partition, batch)
         item = Admitted(pending=None, index=0, leadership=leadership, message=message, size_bytes=len(batch))
         unfit = await self._checks.check_own(item)
         if unfit is not None:
@@ -279,7 +284,7 @@ class ProduceHandler:
             return OwnAppend(code=errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR, message=_BUSY, put_off=True)
         return None
 
-    def causes(self, request: log_pb2.ProduceRequest) -> list[tuple[int, str]]:
+    def causes(self, request: ProduceRequest) -> list[tuple[int, str]]:
         """What made this broker leader of the partitions of a request, by their places in it; only what is known.
 
         Of topics that the caller may not write nothing is said: a cause says that there is such a topic.
@@ -293,7 +298,7 @@ class ProduceHandler:
                 causes.append((index, found.cause))
         return causes
 
-    def _admit(self, message: log_pb2.ProducePartition, *, acks: log_pb2.Acks.ValueType) -> Leadership | NotHere:
+    def _admit(self, message: ProducePartition, *, acks: int) -> Leadership | NotHere:
         if not WRITE_TOPIC.held(self._authorizer, message.topic):
             refused = WRITE_TOPIC.refusal(message.topic)
             return NotHere(refused.code, refused.message)
@@ -304,7 +309,7 @@ class ProduceHandler:
             )
         known = self._leaders.knows(message.topic, message.partition)
         found = self._replicas.find_leader(message.topic, message.topic_id, message.partition, known=known)
-        if isinstance(found, Leadership) and acks == log_pb2.ACKS_ALL and not found.isr_sufficient:
+        if isinstance(found, Leadership) and acks == Acks.ALL and not found.isr_sufficient:
             if found.new is not None:
                 found.new.refused()
             return NotHere(
@@ -321,7 +326,7 @@ class ProduceHandler:
         now_ms, turns = self._clock.wall_ms(), Turns(SLICE)
         for item in admitted:
             await turns.took()
-            item.came_ms, item.size_bytes = now_ms, item.size_bytes or size_of(item.message)
+            item.came_ms, item.size_bytes = now_ms, item.size_bytes or item.message.size_bytes
         size_bytes = sum(item.size_bytes for item in admitted)
         if not self._storage.takes(size_bytes, beside_bytes=self._checks.size_bytes):
             for item in admitted:
@@ -437,12 +442,12 @@ class ProduceHandler:
         self._bytes.add(size)
 
 
-def _malformed(message: log_pb2.ProducePartition, size_bytes: int) -> NotHere | None:
+def _malformed(message: ProducePartition, size_bytes: int) -> NotHere | None:
     wrong = wrong_in(message, size_bytes)
     return NotHere(errors_pb2.ERROR_CODE_INVALID_REQUEST, wrong) if wrong else None
 
 
-def _answer(answer: asyncio.Future[log_pb2.ProduceResponse], response: log_pb2.ProduceResponse) -> None:
+def _answer(answer: asyncio.Future[ProduceResponse], response: ProduceResponse) -> None:
     """Unless its caller has just left: its task hears of that in the next turn, and gives the request up then."""
     if not answer.done():
         answer.set_result(response)

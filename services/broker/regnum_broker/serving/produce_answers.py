@@ -16,7 +16,6 @@ from contextvars import copy_context
 from functools import partial
 from typing import Final
 
-from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_service.errors import Code
 from regnum_service.limits.call import OWN, Call
@@ -27,6 +26,7 @@ from regnum_broker.replication.leader import Leadership
 from regnum_broker.replication.purgatory import AckOutcome
 from regnum_broker.replication.sessions.first_acknowledgements import FirstAcknowledgements
 from regnum_broker.serving.produce_appends import LET_GO, Admitted, Outcome, Refused, Waiting, record_replicated
+from regnum_broker.serving.produce_requests import Acks, ProduceResponse, ProduceResult
 
 SLICE: Final = 200
 """Partitions looked at between two turns of the event loop (safety rule S22)."""
@@ -34,7 +34,7 @@ SLICE: Final = 200
 STEP_S: Final = 0.02
 """How exactly time-outs are kept."""
 
-Answered = Callable[[log_pb2.ProduceResponse], None]
+Answered = Callable[[ProduceResponse], None]
 """Takes the answer of a request, once."""
 
 NOT_CHECKED: Final = (
@@ -73,7 +73,7 @@ class PendingAnswer:
         book: "PendingAnswers",
         answered: Answered,
         *,
-        acks: log_pb2.Acks.ValueType,
+        acks: int,
         began_s: float,
         call: Call = OWN,
     ) -> None:
@@ -86,7 +86,7 @@ class PendingAnswer:
         """Who pays for what threads do for it."""
         self.context: Final = copy_context()
         """In which it came: who calls. What is admitted later is admitted in there."""
-        self.results: Final[list[log_pb2.ProduceResult]] = []
+        self.results: Final[list[ProduceResult]] = []
         """One for each partition of the request, in its order."""
         self.open: Final[dict[int, Admitted | Waiting]] = {}
         """Partitions whose outcome is not known yet, by their places."""
@@ -108,7 +108,7 @@ class PendingAnswer:
     def answer(self) -> None:
         """Hand the answer over, if somebody waits for it."""
         if not self._given_up:
-            self._answered(log_pb2.ProduceResponse(results=self.results))
+            self._answered(ProduceResponse(results=self.results))
 
 
 class PendingAnswers:
@@ -117,7 +117,7 @@ class PendingAnswers:
     def __init__(
         self,
         *,
-        complete: Callable[[Sequence[log_pb2.ProduceResult]], None],
+        complete: Callable[[Sequence[ProduceResult]], None],
         took: Callable[[float], None],
         supervisor: Supervisor,
         first: FirstAcknowledgements | None = None,
@@ -262,14 +262,12 @@ class PendingAnswers:
             del self._steps[step]
 
 
-def refuse(result: log_pb2.ProduceResult, code: Code, message: str) -> None:
+def refuse(result: ProduceResult, code: Code, message: str) -> None:
     """Say that nothing is confirmed, and why."""
     result.error_code, result.error_message, result.base_offset = code, message, -1
 
 
-def _fill_in(
-    result: log_pb2.ProduceResult, leadership: Leadership, outcome: Outcome, *, acks: log_pb2.Acks.ValueType
-) -> int | None:
+def _fill_in(result: ProduceResult, leadership: Leadership, outcome: Outcome, *, acks: int) -> int | None:
     """Fill a result in; returns the high watermark that still has to be reached for it, None if nothing has."""
     if isinstance(outcome, Refused):
         refuse(result, outcome.code, outcome.message)
@@ -280,7 +278,7 @@ def _fill_in(
         result.log_append_time_ms = outcome.append_ms
     if partition.tenure is not leadership.tenure or leadership.cut_off:
         refuse(result, errors_pb2.ERROR_CODE_NOT_ENOUGH_REPLICAS_AFTER_APPEND, DEPOSED_AFTER_APPEND)
-    elif acks == log_pb2.ACKS_ALL:
+    elif acks == Acks.ALL:
         if partition.high_watermark <= outcome.last_offset:
             return outcome.last_offset + 1
         _check_isr(result, _present(leadership))
@@ -293,7 +291,7 @@ def _present(leadership: Leadership) -> Leadership:
     return role if isinstance(role, Leadership) else leadership
 
 
-def _time_out(result: log_pb2.ProduceResult, item: Admitted | Waiting) -> None:
+def _time_out(result: ProduceResult, item: Admitted | Waiting) -> None:
     item.let_go()
     if isinstance(item, Waiting):
         refuse(result, errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER, NOT_YET)
@@ -319,7 +317,7 @@ def _time_out(result: log_pb2.ProduceResult, item: Admitted | Waiting) -> None:
         _check_isr(result, leadership)
 
 
-def _check_isr(result: log_pb2.ProduceResult, leadership: Leadership) -> None:
+def _check_isr(result: ProduceResult, leadership: Leadership) -> None:
     if not leadership.isr_sufficient:
         refuse(
             result,

@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeGuard, assert_never
 
-from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_model.config_definition import LOG_APPEND_TIME
 from regnum_model.configs import DEFINITIONS, MAX_MESSAGE_UNPACKED_BYTES, UNPACKED_BYTES_MAX
@@ -31,14 +30,14 @@ from regnum_broker.replication.leader import Leadership
 from regnum_broker.replication.partition import Partition, Role
 from regnum_broker.replication.purgatory import Wait
 from regnum_broker.replication.traces.new_leader import record_wait
-from regnum_broker.serving.produce_requests import batch_in
+from regnum_broker.serving.produce_requests import ProducePartition
 
 if TYPE_CHECKING:
     from regnum_broker.serving.produce_answers import PendingAnswer
 
 DEPOSED: Final = "this broker was replaced as leader; refresh metadata and send the batch to the leader again"
 
-LET_GO: Final = log_pb2.ProducePartition()
+LET_GO: Final = ProducePartition("", -1)
 """In place of what the writer has taken, or of what nobody waits for any more before it has."""
 
 UNPACKED_BYTES_DEFAULT: Final = DEFINITIONS[MAX_MESSAGE_UNPACKED_BYTES].default
@@ -77,7 +76,7 @@ class Admitted:
     """Its place in the request."""
     leadership: Leadership
     """Under which it is appended."""
-    message: log_pb2.ProducePartition
+    message: ProducePartition
     """What came."""
     came_ms: int = 0
     """When, by the wall clock: the time of plain records that have none."""
@@ -124,7 +123,7 @@ class Waiting:
     """The request."""
     index: int
     """Its place in the request."""
-    message: log_pb2.ProducePartition
+    message: ProducePartition
     """What came."""
 
     def let_go(self) -> None:
@@ -221,10 +220,10 @@ def check_some(
 
 
 def _checked(
-    message: log_pb2.ProducePartition, came_ms: int, rules: Rules, room_bytes: int = UNPACKED_BYTES_MAX
+    message: ProducePartition, came_ms: int, rules: Rules, room_bytes: int = UNPACKED_BYTES_MAX
 ) -> bytes | Unwelcome | Refused:
     """The batch of a partition as it is appended, or why it is not. Raises LacksRoomError."""
-    batch = batch_in(message, came_ms)
+    batch = message.batch(came_ms)
     try:
         return accepted_batch(
             batch,

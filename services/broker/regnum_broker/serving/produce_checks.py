@@ -29,7 +29,6 @@ from contextlib import closing
 from itertools import islice
 from typing import Final
 
-from regnum.broker.v1 import log_pb2
 from regnum_model.ids import PartitionKey
 from regnum_records.header import CODEC_MASK, HEADER_BYTES
 from regnum_service.clock import Clock
@@ -40,6 +39,7 @@ from regnum_service.limits.turns_of_callers import TurnsOfCallers
 from regnum_service.supervisor import Supervisor
 
 from regnum_broker.serving.produce_appends import LET_GO, Admitted, Refused, check_some, rules_of
+from regnum_broker.serving.produce_requests import Acks
 from regnum_broker.storage import CHECKERS, Storage
 
 SMALL_BYTES: Final = 32 * 1024
@@ -63,7 +63,6 @@ _ATTRIBUTES_LOW_BYTE: Final = 22
 def is_small(item: Admitted) -> bool:
     """Whether a batch is checked so soon that to hand it to another thread would take longer."""
     if item.size_bytes > SMALL_BYTES:
-        # To look at what is in it would be to copy it.
         return False
     batch = item.message.record_batch
     return bool(batch) and (len(batch) < HEADER_BYTES or not batch[_ATTRIBUTES_LOW_BYTE] & CODEC_MASK)
@@ -224,4 +223,4 @@ async def all_through(items: Sequence[Admitted]) -> None:
 
 def waits_for_nothing(items: Sequence[Admitted]) -> bool:
     """Whether the producer of these gets its answer at once."""
-    return any(item.pending is not None and item.pending.acks == log_pb2.ACKS_NONE for item in items)
+    return any(item.pending is not None and item.pending.acks == Acks.NONE for item in items)

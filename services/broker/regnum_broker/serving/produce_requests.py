@@ -1,24 +1,121 @@
-"""What a produce request may say, and the batch that plain records become."""
+"""What a produce request says and what becomes of it, as plain values: by whichever door it came.
 
-from typing import Final
+Constraints: several of these are made for each batch, so they are slotted, and nothing is read or copied twice.
+"""
 
-from regnum.broker.v1 import log_pb2
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Final, Protocol
+
 from regnum.types.v1 import errors_pb2
-from regnum_records.build import NO_PRODUCER_EPOCH, build_batch
-from regnum_records.header import NO_PRODUCER_ID, NO_SEQUENCE
-from regnum_records.record import NewRecord
-from regnum_service.errors import RegnumError
+from regnum_service.errors import Code, RegnumError
+
+from regnum_broker.serving.current_leaders import CurrentLeader
 
 PARTITIONS_MAX: Final = 10_000
 """Partitions of one request."""
 
-PRODUCER_EPOCH_MAX: Final = 2**15 - 1
-"""Largest producer epoch that a record batch has room for."""
 
-_ACKS: Final = frozenset(log_pb2.Acks.values())
+class Acks(IntEnum):
+    """What has to be true of records before the answer; the numbers are those of gRPC's wire."""
+
+    UNSPECIFIED = 0
+    """As ALL."""
+    ALL = -1
+    """Every in-sync replica has them."""
+    LEADER = 1
+    """The leader has them."""
+    NONE = 2
+    """Nothing."""
 
 
-def check_request(request: log_pb2.ProduceRequest) -> None:
+class PlainRecords(Protocol):
+    """Records that are no batch yet."""
+
+    @property
+    def size_bytes(self) -> int:
+        """About their bytes; at least one."""
+
+    def batch(self, now_ms: int) -> bytes:
+        """The batch that they become; ``now_ms``: the time of those that have none, milliseconds since 1970."""
+
+
+@dataclass(slots=True, eq=False)
+class ProducePartition:
+    """What to append to one partition."""
+
+    topic: str
+    partition: int
+    record_batch: bytes = field(default=b"", repr=False)
+    """One record batch, as it came."""
+    topic_id: str = ""
+    """Topic id the client knows; empty: any."""
+    plain: PlainRecords | None = None
+    """What is to become a batch; None: it is one."""
+    wrong: str = ""
+    """What is wrong with its form; empty: nothing."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of what is to be appended; 0 where there is nothing."""
+        return len(self.record_batch) if self.plain is None else self.plain.size_bytes
+
+    def batch(self, now_ms: int) -> bytes:
+        """The batch that is to be appended; ``now_ms`` as of ``PlainRecords.batch``."""
+        return self.record_batch if self.plain is None else self.plain.batch(now_ms)
+
+
+@dataclass(slots=True, eq=False)
+class ProduceRequest:
+    """Asks to append."""
+
+    partitions: list[ProducePartition]
+    """Each at most once."""
+    acks: int = Acks.UNSPECIFIED
+    """One of ``Acks``; any other number is refused."""
+    timeout_ms: int = 0
+    """For so long acks are waited for; 0: the default."""
+    client_id: str = ""
+    """What its client calls itself."""
+    size_bytes: int = 0
+    """On the wire, for quotas; 0 where nobody has one."""
+
+
+@dataclass(slots=True)
+class ProduceResult:
+    """Outcome for one partition."""
+
+    topic: str
+    partition: int
+    error_code: Code = errors_pb2.ERROR_CODE_NONE
+    error_message: str = ""
+    """What is wrong and what to do next."""
+    base_offset: int = -1
+    """Of the first record appended (of the first appearance, for a duplicate)."""
+    log_start_offset: int = 0
+    """First offset of the log."""
+    current_leader: CurrentLeader | None = None
+    """Who leads instead; None: nobody does, or it is not known."""
+    isr_change: str = ""
+    """Place in the trace of the change that freed the records, which waited for a replica; empty: they did not."""
+    log_append_time_ms: int | None = None
+    """Time that all records have got, milliseconds since 1970; None: they have their own."""
+
+
+@dataclass(slots=True)
+class ProduceResponse:
+    """Answers a produce request."""
+
+    results: list[ProduceResult] = field(default_factory=list)
+    """One for each partition, in the order of the request."""
+    throttle_time_ms: int = 0
+    """For so long the caller is to wait before its next request."""
+
+
+_ACKS: Final = frozenset(Acks)
+
+
+def check_request(request: ProduceRequest) -> None:
     """Raise RegnumError when a request contradicts itself: nothing of it is appended."""
     if request.acks not in _ACKS:
         raise RegnumError(
@@ -42,57 +139,8 @@ def check_request(request: log_pb2.ProduceRequest) -> None:
         )
 
 
-def wrong_in(message: log_pb2.ProducePartition, size_bytes: int) -> str:
-    """What is wrong with the form of what is to be appended (``size_of``); empty where nothing is."""
-    if message.records and message.WhichOneof("data"):
-        return "records stands for plain.records in old requests: give one of the two, and no record_batch beside it"
-    if not size_bytes:
+def wrong_in(item: ProducePartition, size_bytes: int) -> str:
+    """What is wrong with the form of what is to be appended, which has so many bytes; empty where nothing is."""
+    if not item.wrong and not size_bytes:
         return "there is nothing to append: give record_batch or plain.records"
-    return _wrong_in_plain(message.plain) if message.HasField("plain") else ""
-
-
-def _wrong_in_plain(plain: log_pb2.PlainRecords) -> str:
-    given = [plain.HasField("producer_id"), plain.HasField("producer_epoch"), plain.HasField("base_sequence")]
-    if any(given) and not all(given):
-        return "producer_id, producer_epoch and base_sequence belong together: give all three, or none"
-    if min(plain.producer_id, plain.producer_epoch, plain.base_sequence) < 0:
-        return "producer_id, producer_epoch and base_sequence must not be negative"
-    if plain.producer_epoch > PRODUCER_EPOCH_MAX:
-        return f"producer_epoch is at most {PRODUCER_EPOCH_MAX}"
-    return ""
-
-
-def size_of(message: log_pb2.ProducePartition) -> int:
-    """Bytes of what is to be appended; 0 where there is nothing.
-
-    A message that is asked for its size encodes itself: of half a megabyte that takes as long as to check its records.
-    To look at the batch is to copy it, so it is asked once.
-    """
-    return len(message.record_batch) or (message.ByteSize() if message.plain.records or message.records else 0)
-
-
-def batch_in(message: log_pb2.ProducePartition, now_ms: int) -> bytes:
-    """The batch that is to be appended; ``now_ms`` is the time of plain records that have none of their own."""
-    return message.record_batch or _built(
-        message.plain if message.HasField("plain") else log_pb2.PlainRecords(records=message.records), now_ms
-    )
-
-
-def _built(plain: log_pb2.PlainRecords, now_ms: int) -> bytes:
-    return build_batch(
-        [
-            NewRecord(
-                key=record.key if record.HasField("key") else None,
-                value=record.value if record.HasField("value") else None,
-                headers=tuple(
-                    (header.key, header.value if header.HasField("value") else None) for header in record.headers
-                ),
-                timestamp_ms=record.timestamp_ms or None,
-            )
-            for record in plain.records
-        ],
-        timestamp_ms=now_ms,
-        producer_id=plain.producer_id if plain.HasField("producer_id") else NO_PRODUCER_ID,
-        producer_epoch=plain.producer_epoch if plain.HasField("producer_epoch") else NO_PRODUCER_EPOCH,
-        base_sequence=plain.base_sequence if plain.HasField("base_sequence") else NO_SEQUENCE,
-    )
+    return item.wrong

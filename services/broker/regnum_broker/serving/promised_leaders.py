@@ -16,7 +16,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final, Protocol
 
-from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_model.ids import PartitionKey
 from regnum_service.errors import Code
@@ -26,6 +25,7 @@ from regnum_broker.replication.leader import Leadership
 from regnum_broker.replication.partition import Partition
 from regnum_broker.replication.replicas import NotHere
 from regnum_broker.serving.produce_appends import Admitted, Outcome, Refused, Waiting
+from regnum_broker.serving.produce_requests import Acks, ProducePartition
 
 SLICE: Final = 200
 """Batches that are admitted together (safety rule S22)."""
@@ -34,7 +34,7 @@ SLICE: Final = 200
 class Admit(Protocol):
     """Says under which leadership a batch is appended now, or why under none."""
 
-    def __call__(self, message: log_pb2.ProducePartition, *, acks: log_pb2.Acks.ValueType) -> Leadership | NotHere:
+    def __call__(self, message: ProducePartition, *, acks: int) -> Leadership | NotHere:
         """For what came, and the acks that its producer wants."""
 
 
@@ -65,9 +65,9 @@ class PromisedLeaders:
         self._settled: Final[dict[PartitionKey, None]] = {}
         self._admitting = False
 
-    def led_soon(self, found: Leadership | NotHere, *, acks: log_pb2.Acks.ValueType) -> Partition | None:
+    def led_soon(self, found: Leadership | NotHere, *, acks: int) -> Partition | None:
         """The replica, where a batch has to ``wait``; None: it goes on as it was found."""
-        if acks == log_pb2.ACKS_NONE:
+        if acks == Acks.NONE:
             # Its request is over with this turn: nobody could be told.
             return None
         if isinstance(found, NotHere):

@@ -39,9 +39,9 @@ class Each:
     """Which; of an item, where that depends on it."""
     items: str
     """Repeated field of the request."""
-    response: type[Message]
-    """Message of the answer."""
-    refuse: Callable[[Any, RegnumError], Message] | None
+    response: Any
+    """Class of the answer: a message, or a plain value with a list of results."""
+    refuse: Callable[[Any, RegnumError], Any] | None
     """The result of an item that is refused; None: results know no errors, and one refusal refuses the call."""
     results: str = "results"
     """Repeated field of the answer: one for each item, in order."""
@@ -81,7 +81,7 @@ class _EachPassage(Passage):
     def __init__(self, rule: Each, authorizer: Authorizer) -> None:
         self._rule: Final = rule
         self._authorizer: Final = authorizer
-        self._refused: dict[int, Message] = {}
+        self._refused: dict[int, Any] = {}
         """Results by place in the request."""
         self._asked: Sequence[Any] = ()
         """Items that the servicer has got, where they are to be looked at again."""
@@ -112,9 +112,9 @@ class _EachPassage(Passage):
             self._asked = tuple(items)
         return None
 
-    async def _refusals(self, items: Iterable[Any]) -> dict[int, Message]:
+    async def _refusals(self, items: Iterable[Any]) -> dict[int, Any]:
         rule, authorizer = self._rule, self._authorizer
-        refused: dict[int, Message] = {}
+        refused: dict[int, Any] = {}
         known: dict[tuple[Right, str], bool] = {}
         turns = Turns(NAMES_PER_TURN)
         for place, item in enumerate(items):
@@ -140,7 +140,10 @@ class _EachPassage(Passage):
         results = getattr(answer, rule.results)
         if self._asked:
             for place, refusal in (await self._refusals(self._asked)).items():
-                results[place].CopyFrom(refusal)
+                if isinstance(results, list):
+                    results[place] = refusal
+                else:
+                    results[place].CopyFrom(refusal)
         turns = Turns(NAMES_PER_TURN)
         for place, refusal in self._refused.items():
             results.insert(place, refusal)

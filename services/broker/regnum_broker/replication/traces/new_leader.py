@@ -1,9 +1,8 @@
 """What a leadership owes to the traces of changes: of the one that made it, and of those that free what waits in it."""
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
-from regnum.broker.v1.log_pb2 import FetchPartition, ProducePartition
 from regnum_telemetry import conventions, propagation, tracing
 
 if TYPE_CHECKING:
@@ -71,6 +70,14 @@ class FreedRecords:
         _answered(propagation.beside(self.cause, sent), leadership.partition.topic, key.partition, came_unix_nano)
 
 
+class Asked(Protocol):
+    """A partition that a call was about."""
+
+    topic: str
+    topic_id: str
+    partition: int
+
+
 class FirstAnswers:
     """Spans of the calls with which clients came back, as many for a change as there are clients that wait for it.
 
@@ -85,7 +92,7 @@ class FirstAnswers:
     def record(
         self,
         began_unix_nano: int,
-        answered: Iterable[tuple[ProducePartition | FetchPartition, str]],
+        answered: Iterable[tuple[Asked, str]],
         below: Mapping[tuple[str, int], str],
     ) -> None:
         """Spans of a call that ends now.

@@ -7,7 +7,6 @@ A caller that says of which epoch the last record was that it read is told where
 from collections.abc import Collection
 from typing import Final
 
-from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_model.ids import LeaderEpoch
 from regnum_service.errors import RegnumError
@@ -18,9 +17,12 @@ from regnum_broker.replication.decisions import truncation
 from regnum_broker.replication.leader import Leadership
 from regnum_broker.replication.replicas import NotHere, Replicas
 from regnum_broker.serving.current_leaders import CurrentLeaders
+from regnum_broker.serving.fetching.requests import EpochQuery, FetchPartition, FetchRequest, OffsetQuery, RecordForm
 
 PARTITIONS_MAX: Final = 10_000
 """Partitions of one request."""
+
+_FORMS: Final = frozenset(RecordForm)
 
 
 class Admission:
@@ -30,16 +32,18 @@ class Admission:
         self._replicas: Final = replicas
         self._leaders: Final = leaders
 
-    def compare(self, item: log_pb2.FetchPartition) -> Leadership | NotHere | EpochEnd:
+    def compare(self, item: FetchPartition) -> Leadership | NotHere | EpochEnd:
         """As ``admit``, or where the log leaves the one that the caller read."""
-        if item.HasField("last_fetched_epoch"):
+        if item.last_fetched_epoch is not None:
             found = self.find(item)
-            diverging = _divergence(found, item) if isinstance(found, Leadership) else None
+            diverging = None
+            if isinstance(found, Leadership):
+                diverging = _divergence(found, item.offset, LeaderEpoch(item.last_fetched_epoch))
             if diverging is not None:
                 return diverging
         return self.admit(item)
 
-    def admit(self, item: log_pb2.FetchPartition) -> Leadership | NotHere:
+    def admit(self, item: FetchPartition) -> Leadership | NotHere:
         """The leadership to read from, or why there is none."""
         found = self.find(item)
         if isinstance(found, Leadership):
@@ -48,7 +52,7 @@ class Admission:
                 return out_of_range(item.offset, log)
         return found
 
-    def find(self, item: log_pb2.FetchPartition | log_pb2.EpochQuery) -> Leadership | NotHere:
+    def find(self, item: FetchPartition | EpochQuery) -> Leadership | NotHere:
         """The leadership that is asked for, in the epoch that the caller knows."""
         found = self._replicas.find_leader(
             item.topic, item.topic_id, item.partition, known=self._leaders.knows(item.topic, item.partition)
@@ -57,16 +61,17 @@ class Admission:
         if isinstance(found, NotHere) and found.code == errors_pb2.ERROR_CODE_INCONSISTENT_TOPIC_ID:
             return found
         epoch = self._replicas.epoch_of(item.topic, item.partition)
-        if item.HasField("current_leader_epoch") and epoch is not None:
-            if item.current_leader_epoch < epoch:
+        asked = item.current_leader_epoch
+        if asked is not None and epoch is not None:
+            if asked < epoch:
                 return NotHere(
                     errors_pb2.ERROR_CODE_FENCED_LEADER_EPOCH,
-                    f"leader epoch {item.current_leader_epoch} is past, {epoch} is current; refresh metadata",
+                    f"leader epoch {asked} is past, {epoch} is current; refresh metadata",
                 )
-            if item.current_leader_epoch > epoch:
+            if asked > epoch:
                 return NotHere(
                     errors_pb2.ERROR_CODE_UNKNOWN_LEADER_EPOCH,
-                    f"leader epoch {item.current_leader_epoch} is not known here yet; try again",
+                    f"leader epoch {asked} is not known here yet; try again",
                 )
         return found
 
@@ -84,11 +89,10 @@ def end_of_epoch(leadership: Leadership, epoch: LeaderEpoch) -> EpochEnd | NotHe
     )
 
 
-def _divergence(leadership: Leadership, item: log_pb2.FetchPartition) -> EpochEnd | NotHere | None:
+def _divergence(leadership: Leadership, offset: int, last_epoch: LeaderEpoch) -> EpochEnd | NotHere | None:
     """Where the log leaves the one that the caller read; None: as far as its last record shows, it does not."""
     log = leadership.partition.log
-    last_epoch = LeaderEpoch(item.last_fetched_epoch)
-    if last_epoch < 0 or (last_epoch == log.epochs.latest and item.offset <= log.log_end_offset):
+    if last_epoch < 0 or (last_epoch == log.epochs.latest and offset <= log.log_end_offset):
         # What the rule says of nearly every position, at less cost: nothing to compare, or the present epoch.
         return None
     end = end_of_epoch(leadership, last_epoch)
@@ -97,7 +101,7 @@ def _divergence(leadership: Leadership, item: log_pb2.FetchPartition) -> EpochEn
     misled = truncation.misleads(
         end,
         last_fetched_epoch=last_epoch,
-        fetch_offset=item.offset,
+        fetch_offset=offset,
         log_start=log.log_start_offset,
     )
     return end if misled else None
@@ -111,16 +115,16 @@ def out_of_range(offset: int, log: ReplicaLog) -> NotHere:
     )
 
 
-def check_form(form: log_pb2.RecordForm.ValueType) -> None:
+def check_form(form: int) -> None:
     """Raise RegnumError for a form of a later release: to answer in another one than was asked for is no answer."""
-    if form not in log_pb2.RecordForm.values():
+    if form not in _FORMS:
         raise RegnumError(
             errors_pb2.ERROR_CODE_INVALID_REQUEST,
             f"form is {form}; give RECORD_FORM_BATCHES (so does leaving it out) or RECORD_FORM_RECORDS",
         )
 
 
-def check_new(item: log_pb2.FetchPartition, asked: set[tuple[str, str, int]]) -> None:
+def check_new(item: FetchPartition, asked: set[tuple[str, str, int]]) -> None:
     """Raise RegnumError for a partition that was asked for before: each answer costs as much as the first."""
     before = len(asked)
     asked.add((item.topic, item.topic_id, item.partition))
@@ -128,7 +132,7 @@ def check_new(item: log_pb2.FetchPartition, asked: set[tuple[str, str, int]]) ->
         raise _twice(item.topic or item.topic_id, item.partition)
 
 
-def asked_once(query: log_pb2.OffsetQuery, at_ms: int, asked: Collection[tuple[str, int, int]]) -> tuple[str, int, int]:
+def asked_once(query: OffsetQuery, at_ms: int, asked: Collection[tuple[str, int, int]]) -> tuple[str, int, int]:
     """What a query by time asks for; raises RegnumError where the same was asked before, as ``check_new`` does."""
     wanted = query.topic, query.partition, at_ms
     if wanted in asked:
@@ -143,7 +147,7 @@ def _twice(topic: str, partition: int) -> RegnumError:
     )
 
 
-def check(request: log_pb2.FetchRequest) -> None:
+def check(request: FetchRequest) -> None:
     """Raise RegnumError for a request that contradicts itself."""
     check_form(request.form)
     if min(request.max_wait_ms, request.min_bytes, request.max_bytes) < 0:

@@ -6,13 +6,11 @@ error: the high watermark of a new leader may be behind the true one for a momen
 
 import asyncio
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Final, Protocol
 
-from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_model.ids import BrokerId
-from regnum_records.header import iterate
 from regnum_service.clock import Clock, SystemClock
 from regnum_service.limits.held_bytes import Holding
 from regnum_service.slices import Turns, slices
@@ -30,6 +28,7 @@ from regnum_broker.serving.fetching.admission import Admission, check, check_for
 from regnum_broker.serving.fetching.nearby import NearbyReplicas
 from regnum_broker.serving.fetching.reader import Reader, Wanted
 from regnum_broker.serving.fetching.reading import Found
+from regnum_broker.serving.fetching.requests import Content, FetchPartition, FetchRequest, FetchResponse, FetchResult
 from regnum_broker.serving.topic_traffic import TopicTraffic
 from regnum_broker.storage import Storage
 
@@ -109,7 +108,7 @@ class FetchHandler:
         self._nearby: Final = nearby
         self._reader: Final = Reader(storage)
 
-    def causes(self, request: log_pb2.FetchRequest) -> list[tuple[str, int, str]]:
+    def causes(self, request: FetchRequest) -> list[tuple[str, int, str]]:
         """What made this broker leader of the partitions of a request: topic id, number, cause; only what is known."""
         causes: list[tuple[str, int, str]] = []
         for item in request.partitions:
@@ -120,12 +119,12 @@ class FetchHandler:
 
     async def fetch(
         self,
-        request: log_pb2.FetchRequest,
+        request: FetchRequest,
         *,
         waitable_s: float = math.inf,
         holding: Holding | None = None,
         quota: Quota | None = None,
-    ) -> log_pb2.FetchResponse:
+    ) -> FetchResponse:
         """Read; wait for ``min_bytes`` as long as ``max_wait_ms`` says, and ``waitable_s`` at most.
 
         While its caller's quota allows nothing, the answer is made at once and has no records.
@@ -144,9 +143,7 @@ class FetchHandler:
         total_max = min(request.max_bytes or FETCH_BYTES_DEFAULT, FETCH_BYTES_MAX)
         if quota is not None:
             total_max = int(min(total_max, max(1.0, quota.most_bytes)))
-        response = log_pb2.FetchResponse()
-        # Filled in where they are: what they carry is too large to be copied on the loop (safety rule S22).
-        results: list[log_pb2.FetchResult] = []
+        results: list[FetchResult] = []
         wanted: dict[int, Wanted] = {}
         refused = False
         turns = Turns(SLICE)
@@ -154,7 +151,7 @@ class FetchHandler:
         for index, item in enumerate(request.partitions):
             await turns.took()
             check_new(item, asked)
-            results.append(response.results.add(topic=item.topic, partition=item.partition))
+            results.append(FetchResult(item.topic, item.partition, item.content))
             found = self._replica_of(item)
             replica = self._elsewhere(found, item, request.client_rack)
             if isinstance(found, NotHere | EpochEnd):
@@ -178,13 +175,13 @@ class FetchHandler:
             for result in part:
                 self._complete(result)
         self._durations.record(self._clock.monotonic() - began_s)
-        return response
+        return FetchResponse(results)
 
     async def _read_in_time(
         self,
-        request: log_pb2.FetchRequest,
+        request: FetchRequest,
         wanted: dict[int, Wanted],
-        results: list[log_pb2.FetchResult],
+        results: list[FetchResult],
         *,
         total_max: int,
         wait_s: float,
@@ -209,7 +206,7 @@ class FetchHandler:
                 if not await poll.moved(rest_s=rest_s):
                     return read
 
-    def _replica_of(self, item: log_pb2.FetchPartition) -> Leadership | Partition | NotHere | EpochEnd:
+    def _replica_of(self, item: FetchPartition) -> Leadership | Partition | NotHere | EpochEnd:
         """What is read: as leader, or as a follower for whoever was sent here; or why not."""
         found = self._admission.compare(item)
         if isinstance(found, NotHere) and found.code == errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER and self._nearby:
@@ -218,14 +215,14 @@ class FetchHandler:
         return found
 
     def _elsewhere(
-        self, found: Leadership | Partition | NotHere | EpochEnd, item: log_pb2.FetchPartition, client_rack: str
+        self, found: Leadership | Partition | NotHere | EpochEnd, item: FetchPartition, client_rack: str
     ) -> BrokerId | None:
         """The replica to read from instead; None: here."""
         if self._nearby is None or not isinstance(found, Leadership):
             return None
         return self._nearby.preferred(found, item, client_rack=client_rack)
 
-    def _complete(self, result: log_pb2.FetchResult) -> None:
+    def _complete(self, result: FetchResult) -> None:
         """What an answer says besides what was read."""
         self._leaders.complete(result)
         if result.error_code:
@@ -239,30 +236,38 @@ class FetchHandler:
 
     async def consume(
         self,
-        request: log_pb2.ConsumeRequest,
+        asked: FetchPartition,
         *,
+        form: int,
+        make_content: Callable[[], Content],
         waitable_s: float = math.inf,
         holding: Holding | None = None,
         quota: Quota | None = None,
-    ) -> AsyncIterator[log_pb2.ConsumeResponse]:
+    ) -> AsyncIterator[FetchResult]:
         """The records of one partition from an offset on, until an error ends the stream or ``waitable_s`` are over.
 
-        A caller who gave a deadline and for whom nothing came gets one answer without records. ``holding`` counts the
-        bytes of each answer until the next is asked for; a stream for which there is no memory waits, and one
-        whose caller's quota allows nothing.
+        A caller who gave a deadline and for whom nothing came gets one answer without records.
+
+        Args:
+            asked: where to begin; what the caller knows of epochs is compared once.
+            form: one of ``RecordForm``.
+            make_content: makes the place for the content of an answer.
+            waitable_s: for so long it goes on.
+            holding: counts the bytes of each answer until the next is asked for; a stream for which there is no memory
+                waits. None: nobody counts.
+            quota: a stream whose caller's quota allows nothing waits; None: there is none.
+
+        Raises:
+            RegnumError: there is no such form.
         """
-        check_form(request.form)
-        offset, answered, came = request.offset, False, True
+        check_form(form)
+        offset, answered, came = asked.offset, False, True
         first: Leadership | None = None
         now_s = asyncio.get_running_loop().time
         until_s = now_s() + waitable_s
         while not answered or now_s() < until_s:
-            item = log_pb2.FetchPartition(
-                topic=request.topic, topic_id=request.topic_id, partition=request.partition, offset=offset
-            )
-            if first is None:
-                _take_epochs(item, request)
-            result = log_pb2.FetchResult(topic=request.topic, partition=request.partition)
+            item = asked if first is None else FetchPartition(asked.topic, asked.partition, offset, 0, asked.topic_id)
+            result = FetchResult(asked.topic, asked.partition, make_content())
             found = self._admission.compare(item)
             if first is not None and isinstance(found, Leadership) and found is not first:
                 # It may have lost what was read, and gone on with other records, between the two.
@@ -270,7 +275,7 @@ class FetchHandler:
             if not isinstance(found, Leadership):
                 _tell_why(result, found)
                 self._complete(result)
-                yield log_pb2.ConsumeResponse(result=result)
+                yield result
                 return
             first = found
             wanted = Wanted(partition=found.partition, role=found, offset=offset, bytes_max=CONSUME_BYTES)
@@ -280,41 +285,28 @@ class FetchHandler:
                     await poll.moved()
             if offset < wanted.partition.high_watermark:
                 await _may_read(quota, holding)
-            next_offset = await self._step(wanted, result, form=request.form, holding=holding)
+            next_offset = await self._step(wanted, result, form=form, holding=holding)
             self._complete(result)
             came = next_offset > offset
             if result.error_code or came or (not answered and now_s() >= until_s):
                 answered = True
-                failed = bool(result.error_code)
-                response = log_pb2.ConsumeResponse(result=result)
-                # A reader that is slow has one copy waiting, and not two.
-                result.Clear()
-                yield response
-                if failed:
+                yield result
+                if result.error_code:
                     return
-                del response
+            # A stream at rest keeps nothing of what it answered.
+            del result
             if holding is not None:
                 holding.become(0)
             offset = next_offset
 
-    async def _step(
-        self,
-        wanted: Wanted,
-        result: log_pb2.FetchResult,
-        *,
-        form: log_pb2.RecordForm.ValueType,
-        holding: Holding | None,
-    ) -> int:
+    async def _step(self, wanted: Wanted, result: FetchResult, *, form: int, holding: Holding | None) -> int:
         """One read of a stream; returns the offset to go on from."""
         most = wanted.bytes_max
         self._count(
             await self._reader.read({0: wanted}, [result], form=form, total_max=most, holding=holding, waits=True)
         )
-        if result.records:
-            return result.records[-1].offset + 1
-        if result.record_batches:
-            return _next_offset(result.record_batches)
-        return wanted.offset
+        next_offset = result.content.next_offset
+        return wanted.offset if next_offset < 0 else next_offset
 
 
 async def _may_read(quota: Quota | None, holding: Holding | None) -> None:
@@ -325,24 +317,9 @@ async def _may_read(quota: Quota | None, holding: Holding | None) -> None:
         await holding.wait_for(CONSUME_BYTES)
 
 
-def _next_offset(batches: bytes) -> int:
-    """Offset after the last of some whole batches."""
-    next_offset = 0
-    for _, header in iterate(batches):
-        next_offset = header.next_offset
-    return next_offset
-
-
-def _take_epochs(item: log_pb2.FetchPartition, request: log_pb2.ConsumeRequest) -> None:
-    if request.HasField("current_leader_epoch"):
-        item.current_leader_epoch = request.current_leader_epoch
-    if request.HasField("last_fetched_epoch"):
-        item.last_fetched_epoch = request.last_fetched_epoch
-
-
-def _tell_why(result: log_pb2.FetchResult, found: NotHere | EpochEnd) -> None:
+def _tell_why(result: FetchResult, found: NotHere | EpochEnd) -> None:
     if isinstance(found, NotHere):
         result.error_code, result.error_message = found.code, found.message
         return
     # And nothing of where this log stands: what was lost is to be settled first (defect D5).
-    result.diverging_epoch.epoch, result.diverging_epoch.end_offset = found.epoch, found.end_offset
+    result.diverging_epoch = found

@@ -16,7 +16,6 @@ OFFSET_NOT_AVAILABLE: only the leader says that an offset is out of range, or th
 from collections.abc import Callable
 from typing import Final
 
-from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_model.ids import BrokerId, PartitionKey
 from regnum_service.clock import Clock
@@ -25,6 +24,7 @@ from regnum_broker.replication.decisions import read_replica
 from regnum_broker.replication.leader import Leadership
 from regnum_broker.replication.partition import Following, Partition
 from regnum_broker.replication.replicas import NotHere, Replicas
+from regnum_broker.serving.fetching.requests import FetchPartition, ReadFrom
 
 HEARD_S: Final = 5.0
 """A follower that has heard nothing from its leader for so long serves nobody; a leader answers every 500 ms."""
@@ -57,9 +57,9 @@ class NearbyReplicas:
         self._heard_s: Final = heard_s
         self._clock: Final = clock
 
-    def preferred(self, leadership: Leadership, item: log_pb2.FetchPartition, *, client_rack: str) -> BrokerId | None:
+    def preferred(self, leadership: Leadership, item: FetchPartition, *, client_rack: str) -> BrokerId | None:
         """The replica to send a consumer to; None: it reads here."""
-        if not self._by_rack or item.read_from != log_pb2.READ_FROM_NEAREST:
+        if not self._by_rack or item.read_from != ReadFrom.NEAREST:
             return None
         candidates = [
             read_replica.Candidate(
@@ -74,12 +74,12 @@ class NearbyReplicas:
             offset=item.offset,
         )
 
-    def followed(self, item: log_pb2.FetchPartition) -> Partition | NotHere | None:
+    def followed(self, item: FetchPartition) -> Partition | NotHere | None:
         """The replica that serves a consumer who was sent here though this broker follows; None: it does not follow."""
         partition = self._replicas.named(item.topic, item.partition)
         if (
             not self._by_rack
-            or item.read_from != log_pb2.READ_FROM_ANY_REPLICA
+            or item.read_from != ReadFrom.ANY_REPLICA
             or partition is None
             or not isinstance(partition.role, Following)
         ):
@@ -94,7 +94,7 @@ class NearbyReplicas:
                 f"offset {item.offset} is not here, where the log goes from {log.log_start_offset} to"
                 f" {log.log_end_offset}"
             )
-        compared = item.HasField("last_fetched_epoch") and item.offset > log.log_start_offset
+        compared = item.last_fetched_epoch is not None and item.offset > log.log_start_offset
         if compared and item.last_fetched_epoch != log.epochs.epoch_at(item.offset - 1):
             return _not_available(f"the record before offset {item.offset} is not the one that was read")
         return partition

@@ -8,16 +8,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
-from regnum_model.ids import NO_EPOCH, LeaderEpoch
-from regnum_model.wire_times import ceiling_unix_ms_of
+from regnum_model.ids import LeaderEpoch
 from regnum_records.decompress import DECOMPRESSED_BYTES_MAX
 from regnum_records.errors import UnpackingError
 from regnum_records.read import Placed
 from regnum_service.limits.held_bytes import Holding
 
-from regnum_broker.log.epochs import UNDEFINED_OFFSET
 from regnum_broker.log.errors import StorageError
 from regnum_broker.log.replica.replica import ReplicaLog
 from regnum_broker.replication.leader import Leadership
@@ -25,6 +22,15 @@ from regnum_broker.replication.replicas import NotHere, Replicas
 from regnum_broker.serving.current_leaders import CurrentLeaders
 from regnum_broker.serving.fetching.admission import Admission, end_of_epoch
 from regnum_broker.serving.fetching.reading import GROWTH
+from regnum_broker.serving.fetching.requests import (
+    EARLIEST,
+    LATEST,
+    MAX_TIMESTAMP,
+    EpochEndResult,
+    EpochQuery,
+    OffsetQuery,
+    OffsetResult,
+)
 from regnum_broker.storage import Storage
 
 LOOKED_UP_AT_ONCE: Final = 8
@@ -45,7 +51,7 @@ class OffsetLookup:
     """Where to look."""
     timestamp_ms: int | None
     """The time asked for; None: the largest timestamp is (KIP-734)."""
-    result: log_pb2.OffsetResult
+    result: OffsetResult
     """Where the answer goes."""
 
     @property
@@ -70,9 +76,9 @@ class OffsetsHandler:
         self._leaders: Final = leaders
         self._storage: Final = storage
 
-    def list_offsets(self, query: log_pb2.OffsetQuery) -> OffsetLookup | log_pb2.OffsetResult:
+    def list_offsets(self, query: OffsetQuery) -> OffsetLookup | OffsetResult:
         """The answer to a query, or what has to be looked up in the log for it."""
-        result = log_pb2.OffsetResult(topic=query.topic, partition=query.partition, offset=-1, leader_epoch=-1)
+        result = OffsetResult(query.topic, query.partition)
         found = self._replicas.find_leader(
             query.topic, "", query.partition, known=self._leaders.knows(query.topic, query.partition)
         )
@@ -81,23 +87,20 @@ class OffsetsHandler:
             self._leaders.complete(result)
             return result
         result.leader_epoch = found.state.leader_epoch
-        match query.WhichOneof("offset"), query.timestamp_ms:
-            case ("earliest", _) | ("timestamp_ms", -2):
-                _tell_record(result, found, found.partition.log.log_start_offset)
-            case ("latest", _) | ("timestamp_ms", -1):
-                _tell_end(result, found)
-            case ("max_timestamp", _) if not found.knows_committed:
-                refuse_end(result, found)
-            case ("max_timestamp", _):
+        at_ms = query.timestamp_ms
+        if at_ms == EARLIEST:
+            _tell_record(result, found, found.partition.log.log_start_offset)
+        elif at_ms == LATEST:
+            _tell_end(result, found)
+        elif at_ms == MAX_TIMESTAMP:
+            if found.knows_committed:
                 return OffsetLookup(leadership=found, timestamp_ms=None, result=result)
-            case ("at_or_after", _):
-                at_ms = min(max(0, ceiling_unix_ms_of(query.at_or_after)), TIMESTAMP_MS_MAX)
-                return OffsetLookup(leadership=found, timestamp_ms=at_ms, result=result)
-            case ("timestamp_ms", at_ms) if at_ms >= 0:
-                return OffsetLookup(leadership=found, timestamp_ms=min(at_ms, TIMESTAMP_MS_MAX), result=result)
-            case _:
-                result.error_code = errors_pb2.ERROR_CODE_INVALID_REQUEST
-                result.error_message = "say which offset: earliest, latest, at_or_after or max_timestamp"
+            _refuse_end(result, found)
+        elif at_ms is not None and at_ms >= 0:
+            return OffsetLookup(leadership=found, timestamp_ms=min(at_ms, TIMESTAMP_MS_MAX), result=result)
+        else:
+            result.error_code = errors_pb2.ERROR_CODE_INVALID_REQUEST
+            result.error_message = "say which offset: earliest, latest, at_or_after or max_timestamp"
         self._leaders.complete(result)
         return result
 
@@ -138,14 +141,12 @@ class OffsetsHandler:
                 if record.timestamp_ms is not None:
                     lookup.result.timestamp_ms = record.timestamp_ms
             elif record is not None and not lookup.leadership.knows_committed:
-                refuse_end(lookup.result, lookup.leadership)
+                _refuse_end(lookup.result, lookup.leadership)
             self._leaders.complete(lookup.result)
 
-    def end_of_epoch(self, query: log_pb2.EpochQuery) -> log_pb2.EpochEndResult:
+    def end_of_epoch(self, query: EpochQuery) -> EpochEndResult:
         """Where a leader epoch ends."""
-        result = log_pb2.EpochEndResult(
-            topic=query.topic, partition=query.partition, leader_epoch=NO_EPOCH, end_offset=UNDEFINED_OFFSET
-        )
+        result = EpochEndResult(query.topic, query.partition)
         leadership = self._admission.find(query)
         if isinstance(leadership, Leadership):
             end = end_of_epoch(leadership, LeaderEpoch(query.leader_epoch))
@@ -190,31 +191,36 @@ def _find_records(
     return _Found(records=records)
 
 
-def _tell_record(result: log_pb2.OffsetResult, leadership: Leadership, offset: int) -> None:
+def _tell_record(result: OffsetResult, leadership: Leadership, offset: int) -> None:
     result.offset = offset
     _tell_epoch(result, leadership.partition.log.epochs.epoch_at(offset))
 
 
-def _tell_epoch(result: log_pb2.OffsetResult, epoch: LeaderEpoch) -> None:
+def _tell_epoch(result: OffsetResult, epoch: LeaderEpoch) -> None:
     if epoch >= 0:
         result.offset_leader_epoch = epoch
 
 
-def _tell_end(result: log_pb2.OffsetResult, leadership: Leadership) -> None:
+def _tell_end(result: OffsetResult, leadership: Leadership) -> None:
     if leadership.knows_committed:
         result.offset = end = leadership.partition.high_watermark
         _tell_epoch(result, leadership.partition.log.epochs.epoch_at(end - 1))
     else:
-        refuse_end(result, leadership)
+        _refuse_end(result, leadership)
 
 
-def refuse_end(result: log_pb2.OffsetResult | log_pb2.DeleteRecordsResult, leadership: Leadership) -> None:
+def _refuse_end(result: OffsetResult, leadership: Leadership) -> None:
+    refusal = refusal_of_end(leadership)
+    result.error_code, result.error_message = refusal.code, refusal.message
+
+
+def refusal_of_end(leadership: Leadership) -> NotHere:
     """KIP-207: what this leader knows to be committed may end before what was acknowledged."""
-    result.error_code = errors_pb2.ERROR_CODE_OFFSET_NOT_AVAILABLE
     if leadership.isr_sufficient:
-        result.error_message = "this leader is new and its followers have not told it yet what they have: try again"
+        message = "this leader is new and its followers have not told it yet what they have: try again"
     else:
-        result.error_message = (
+        message = (
             f"min.insync.replicas is not met ({leadership.insufficiency}): this leader learns what is committed when it"
             " is; try again"
         )
+    return NotHere(errors_pb2.ERROR_CODE_OFFSET_NOT_AVAILABLE, message)

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_service.limits.call import Call
 from regnum_service.limits.held_bytes import Holding
@@ -13,6 +12,7 @@ from regnum_service.slices import Turns
 from regnum_broker.replication.leader import Leadership
 from regnum_broker.replication.partition import Partition, Role
 from regnum_broker.serving.fetching.reading import Found, Read, read_logs
+from regnum_broker.serving.fetching.requests import FetchResult
 from regnum_broker.storage import Storage
 
 GRANTED_BYTES_MIN: Final = 1024 * 1024
@@ -49,9 +49,9 @@ class Reader:
     async def read(
         self,
         wanted: dict[int, Wanted],
-        results: Sequence[log_pb2.FetchResult],
+        results: Sequence[FetchResult],
         *,
-        form: log_pb2.RecordForm.ValueType,
+        form: int,
         total_max: int,
         holding: Holding | None = None,
         waits: bool = False,
@@ -94,7 +94,7 @@ class Reader:
         self,
         reads: Sequence[Read],
         *,
-        form: log_pb2.RecordForm.ValueType,
+        form: int,
         total_max: int,
         holding: Holding | None,
         waits: bool,

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_records.decompress import DECOMPRESSED_BYTES_MAX
 from regnum_records.errors import CorruptBatchError, UnpackingError
@@ -24,6 +23,7 @@ from regnum_records.record import Record
 from regnum_broker.log.errors import OffsetOutOfRangeError, StorageError
 from regnum_broker.log.replica.replica import ReplicaLog
 from regnum_broker.serving.fetching.admission import out_of_range
+from regnum_broker.serving.fetching.requests import FetchResult, RecordForm
 
 RECORD_BYTES_MAX: Final = 32 * 1024 * 1024
 """Largest record that an answer of single records carries."""
@@ -46,8 +46,8 @@ class Read:
     offset: int
     bytes_max: int
     end_offset: int
-    result: log_pb2.FetchResult
-    """Where it goes; the thread's alone until it has finished."""
+    result: FetchResult
+    """Where it goes, with its content; the thread's alone until it has finished."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +105,7 @@ class _Answer:
 def read_logs(
     reads: Sequence[Read],
     *,
-    form: log_pb2.RecordForm.ValueType,
+    form: int,
     total_max: int,
     memory_max: int,
     abandoned: Callable[[], bool] = bool,
@@ -122,15 +122,14 @@ def read_logs(
     answer = _Answer(room=total_max, memory=memory_max)
     for index, item in enumerate(reads):
         result = item.result
-        result.ClearField("records")
-        result.ClearField("record_batches")
+        result.content.begin(result)
         if (index and answer.room <= 0) or answer.is_full or abandoned():
             continue
         try:
             batches = item.log.read(
                 item.offset, bytes_max=max(1, min(item.bytes_max, answer.room)), end_offset=item.end_offset
             )
-            if form == log_pb2.RECORD_FORM_RECORDS:
+            if form == RecordForm.RECORDS:
                 _add_records(answer, item, batches, abandoned)
             else:
                 _add_batches(answer, item, batches)
@@ -158,18 +157,18 @@ def _add_batches(answer: _Answer, item: Read, batches: bytes) -> None:
     if answer.held + len(batches) > answer.memory:
         raise LacksMemoryError(len(batches))
     if batches:
-        item.result.record_batches = batches
+        item.result.content.put(batches)
         answer.add(item.log.topic, count_records(batches), len(batches), len(batches))
 
 
 def _add_records(answer: _Answer, item: Read, batches: bytes, abandoned: Callable[[], bool]) -> None:
     """Records of ``batches``, or of those behind them where compaction has left none: else they are asked for again."""
-    result = item.result
+    result, content = item.result, item.result.content
     while batches and not abandoned():
         held = _decode(answer, batches, item.offset, result, bytes_max=min(item.bytes_max, answer.room))
-        if result.records:
-            answer.add(item.log.topic, len(result.records), result.ByteSize(), held)
-        if result.records or result.error_code or answer.memory <= 0:
+        if content:
+            answer.add(item.log.topic, len(content), content.size_bytes, held)
+        if content or result.error_code or answer.memory <= 0:
             return
         following = max(header.next_offset for _, header in iterate(batches))
         try:
@@ -179,29 +178,29 @@ def _add_records(answer: _Answer, item: Read, batches: bytes, abandoned: Callabl
             return
 
 
-def _decode(answer: _Answer, batches: bytes, offset: int, result: log_pb2.FetchResult, *, bytes_max: int) -> int:
+def _decode(answer: _Answer, batches: bytes, offset: int, result: FetchResult, *, bytes_max: int) -> int:
     """Single records, about ``bytes_max`` of them and at least one, however many a batch decompresses to.
 
     A bad batch, or a record larger than any answer, is an error only where no record comes before it, so that a reader
     gets up to it; the answer says where to read on. Returns about the bytes of memory that they take.
     """
-    size = 0
+    size, content = 0, result.content
     try:
         for record in _records(answer, batches, offset):
             taken = _answered_bytes(record)
-            if result.records and size + taken > bytes_max:
+            if content and size + taken > bytes_max:
                 break
             if taken > RECORD_BYTES_MAX:
                 _refuse_large(result, record.offset)
                 break
             size += taken
-            _add(result, record)
+            content.add(record)
     except CorruptBatchError as error:
-        if not result.records:
+        if not content:
             result.error_code, result.error_message = errors_pb2.ERROR_CODE_CORRUPT_MESSAGE, str(error)
             result.next_offset = error.next_offset or 0
     except LacksMemoryError:
-        if not result.records:
+        if not content:
             raise
         answer.memory = 0
     return size
@@ -237,25 +236,13 @@ def _unpacked(answer: _Answer, batches: bytes, position: int, header: BatchHeade
     return plain
 
 
-def _refuse_large(result: log_pb2.FetchResult, offset: int) -> None:
-    if not result.records:
+def _refuse_large(result: FetchResult, offset: int) -> None:
+    if not result.content:
         result.error_code, result.next_offset = errors_pb2.ERROR_CODE_MESSAGE_TOO_LARGE, offset + 1
         result.error_message = (
             f"the record at offset {offset} is larger than an answer; read it as a batch, or skip it: read on at"
             f" offset {offset + 1}"
         )
-
-
-def _add(result: log_pb2.FetchResult, record: Record) -> None:
-    message = result.records.add(timestamp_ms=record.timestamp_ms, offset=record.offset)
-    if record.key is not None:
-        message.key = record.key
-    if record.value is not None:
-        message.value = record.value
-    for name, value in record.headers:
-        header = message.headers.add(key=name)
-        if value is not None:
-            header.value = value
 
 
 def _answered_bytes(record: Record) -> int:

@@ -1,0 +1,1 @@
+"""Calls of clients about the log, as both doors make them."""
