@@ -1,5 +1,6 @@
 """What faults rely on: which replicas have what was acknowledged, and where a connection leads."""
 
+import asyncio
 import contextvars
 import random
 from collections.abc import Callable, Coroutine
@@ -15,7 +16,7 @@ from regnum_testing.simulation.cluster import SimulatedCluster, Started
 from regnum_testing.simulation.disks import SimulatedDisk
 from regnum_testing.simulation.loop import PROCESS, Process, SimulatedLoop
 from regnum_testing.simulation.machine import SimulatedClock, SimulatedMachine
-from regnum_testing.simulation.network import Network
+from regnum_testing.simulation.network import Network, Pipe
 from regnum_testing.simulation.servers import SimulatedServer
 
 TOPIC = TopicId("A" * 22)
@@ -175,3 +176,28 @@ def test_a_copy_of_a_volume_is_of_its_life_until_the_next_one_begins(tmp_path: P
     assert disk.copied_in_this_life
     (disk.folder / "life").write_bytes(b"2")
     assert not disk.copied_in_this_life
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_connection_keeps_its_order_through_cuts_and_loses_nothing(seed: int) -> None:
+    chance = random.Random(seed)
+    arrived: list[int] = []
+
+    async def work(loop: SimulatedLoop) -> None:
+        network = Network(loop, chance)
+        pipe = Pipe(network, Process("one"), Process("other"))
+        for number in range(500):
+            pipe.send(arrived.append, number)
+            await asyncio.sleep(chance.uniform(0.0, 2e-3))
+            if chance.random() < 0.1:
+                network.cut("one", "other")
+            elif chance.random() < 0.2:
+                network.heal()
+                pipe.release()
+        network.heal()
+        pipe.release()
+        # Of the simulated time, which costs nothing.
+        await asyncio.sleep(2 * network.slowest_s)
+
+    run(work)
+    assert arrived == list(range(500))

@@ -209,13 +209,14 @@ def _brokers(changes: Sequence[Change]) -> str:
         return ""
     lines, rows = [], []
     for broker, many in sorted(led.items()):
-        medians = [median(ms) if (ms := of.get((broker, step))) else None for step in shown]
+        medians = [median(each) if (each := of.get((broker, step))) else None for step in shown]
         lines.append([broker, str(many), *map(_ms, medians)])
         bars, at = [], 0.0
-        for step, ms in zip(shown, medians, strict=True):
-            if ms:
-                bars.append(svg.Bar(at, at + ms, STEP_CLASS[step], f"{title(step)}: {ms:.2f} ms", title(step)))
-                at += ms
+        for step, middle in zip(shown, medians, strict=True):
+            if middle:
+                about = f"{title(step)}: {middle:.2f} ms"
+                bars.append(svg.Bar(at, at + middle, STEP_CLASS[step], about, title(step)))
+                at += middle
         rows.append(svg.Row(f"broker {broker}", bars))
     head = ["broker", "leaderships", *map(title, shown)]
     end = max((bar.end for row in rows for bar in row.bars), default=1.0)

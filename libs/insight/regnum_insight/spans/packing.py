@@ -39,7 +39,7 @@ class Waiting:
         if number is None:
             number = self._numbers[common] = len(self._common)
             self._common.append(common)
-        own = (number, span_id, parent_id, start_ns, end_ns, links, *attributes.values())
+        own: Any = (number, span_id, parent_id, start_ns, end_ns, links, *attributes.values())
         # A copy: what ``marshal`` gives was a kilobyte before it was cut, which leaves holes that nothing else fills.
         self._packs[trace_id].append(memoryview(marshal.dumps(own, _VERSION)).tobytes())
 

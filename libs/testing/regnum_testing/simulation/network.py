@@ -36,7 +36,9 @@ class Pipe:
         self._source: Final = source
         self._target: Final = target
         self._free_s = 0.0
-        self._stalled: Final[deque[tuple[Callable[..., object], tuple[Any, ...]]]] = deque()
+        self._under_way: Final[deque[tuple[Callable[..., object], tuple[Any, ...]]]] = deque()
+        self._stalled = 0
+        """Of those, how many would have arrived if the link were whole."""
         self.broken = False
         """Whether nothing arrives any more."""
 
@@ -44,28 +46,34 @@ class Pipe:
         """Have that called where it arrives, after all that was sent before."""
         network = self._network
         network.messages += 1
-        now_s = network.loop.time()
         for part in what:
             if isinstance(part, bytes | str):
                 network.note(part if isinstance(part, bytes) else part.encode())
-        self._free_s = max(self._free_s + 1e-6, now_s + network.delay_s())
-        network.loop.in_world(self._free_s - now_s, self._arrived, arrive, what)
+        self._under_way.append((arrive, what))
+        self._go()
 
-    def _arrived(self, arrive: Callable[..., object], what: tuple[Any, ...]) -> None:
+    def _go(self) -> None:
+        network = self._network
+        now_s = network.loop.time()
+        self._free_s = max(self._free_s + 1e-6, now_s + network.delay_s())
+        network.loop.in_world(self._free_s - now_s, self._arrived)
+
+    def _arrived(self) -> None:
+        """The first of those under way arrives, whichever of them this was made for: what was cut off goes first."""
         if self.broken:
             return
-        if self._stalled or self._network.is_cut(self._source, self._target):
-            self._stalled.append((arrive, what))
+        if self._network.is_cut(self._source, self._target):
+            self._stalled += 1
             return
+        arrive, what = self._under_way.popleft()
         arrive(*what)
 
     def release(self) -> None:
         """The link is whole again: what waited is sent once more."""
         if not self._network.is_cut(self._source, self._target):
-            stalled = tuple(self._stalled)
-            self._stalled.clear()
-            for arrive, what in stalled:
-                self.send(arrive, *what)
+            stalled, self._stalled = self._stalled, 0
+            for _ in range(stalled):
+                self._go()
 
 
 class Connection:
