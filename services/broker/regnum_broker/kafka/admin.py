@@ -1,6 +1,6 @@
 """What is offered, what the cluster is, and topics made and deleted: between Kafka's messages and the handlers."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from regnum.admin.v1 import admin_pb2
@@ -9,7 +9,11 @@ from regnum_kafka_wire.apis import APIS, PRODUCE
 from regnum_kafka_wire.gen.api_versions_request import ApiVersionsRequest
 from regnum_kafka_wire.gen.api_versions_response import ApiVersion, ApiVersionsResponse
 from regnum_kafka_wire.gen.create_topics_request import CreateTopicsRequest
-from regnum_kafka_wire.gen.create_topics_response import CreatableTopicResult, CreateTopicsResponse
+from regnum_kafka_wire.gen.create_topics_response import (
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsResponse,
+)
 from regnum_kafka_wire.gen.delete_topics_request import DeleteTopicsRequest
 from regnum_kafka_wire.gen.delete_topics_response import DeletableTopicResult, DeleteTopicsResponse
 from regnum_kafka_wire.gen.describe_cluster_request import DescribeClusterRequest
@@ -27,10 +31,11 @@ from regnum_service.access.authorization import Authorizer
 from regnum_service.access.topic_sight import TopicSight
 from regnum_service.errors import Code, RegnumError
 from regnum_service.limits.answers import making
-from regnum_service.slices import Turns
+from regnum_service.slices import Turns, slices
 from regnum_service.topic_pages import listed
 
 from regnum_broker.kafka.addresses import Addresses, id_bytes, shown_leader
+from regnum_broker.kafka.administration.configs import RESOURCES, SETTING_BYTES
 from regnum_broker.kafka.administration.operations import NOT_ASKED, authorized
 from regnum_broker.kafka.administration.passing_on import PassingOn, header
 from regnum_broker.kafka.auto_creation import AutoCreation
@@ -52,6 +57,8 @@ NAMES_MAX: Final = 10_000
 """Topics of one request."""
 UNKNOWN: Final = -1
 """A number of partitions, or of replicas, that the cluster chooses."""
+TELLS_SETTINGS: Final = 5
+"""First version of CreateTopics whose clients are told what settings came of it (KIP-525)."""
 SAYS_WHETHER_TO_MAKE: Final = 4
 """First version of Metadata whose clients say whether a topic that they ask for may be made."""
 
@@ -229,21 +236,32 @@ class Admin:
         answer = await self._controller.pass_on("CreateTopics", asked, admin_pb2.CreateTopicsResponse, context)
         made = [one.name for one in answer.results if not one.error_code and not request.validate_only]
         await self._cache.until(lambda: all(name in self._cache.topics for name in made), request.timeout_ms / 1000)
+        settings = await self._settings(made, context) if context.version >= TELLS_SETTINGS else {}
         return CreateTopicsResponse(
             throttle_time_ms=answer.throttle_time_ms,
-            topics=[
-                CreatableTopicResult(
-                    name=one.name,
-                    topic_id=id_bytes(one.topic_id),
-                    error_code=one.error_code,
-                    error_message=one.error_message or None,
-                    num_partitions=one.partitions,
-                    replication_factor=one.replication_factor,
-                    configs=None if one.error_code else (),
-                )
-                for one in answer.results
-            ],
+            topics=[_created(one, settings.get(one.name)) for one in answer.results],
         )
+
+    async def _settings(self, made: Sequence[str], context: Context) -> Mapping[str, admin_pb2.DescribeConfigsResult]:
+        """Settings of topics that were made. They are made whatever becomes of this: so nothing is raised."""
+        found: dict[str, admin_pb2.DescribeConfigsResult] = {}
+        turns = Turns(SLICE)
+        try:
+            async for names in slices(made, RESOURCES):
+                asked = admin_pb2.DescribeConfigsRequest(header=header(context))
+                for name in names:
+                    asked.resources.add(type=admin_pb2.CONFIG_RESOURCE_TYPE_TOPIC, name=name)
+                answer = await self._controller.pass_on(
+                    "DescribeConfigs", asked, admin_pb2.DescribeConfigsResponse, context
+                )
+                for one in answer.results:
+                    await turns.took(1 + len(one.configs))
+                    making(SETTING_BYTES * len(one.configs))
+                    found[one.resource.name] = one
+        except RegnumError as error:
+            untold = admin_pb2.DescribeConfigsResult(error_code=error.code)
+            return dict.fromkeys(made, untold) | found
+        return found
 
     def no_create(self, request: CreateTopicsRequest, context: Context, code: Code) -> CreateTopicsResponse:
         """That none were made."""
@@ -289,6 +307,33 @@ class Admin:
                 for name, topic_id in _deleted(request, context)
             ]
         )
+
+
+def _created(
+    one: admin_pb2.CreateTopicResult, settings: admin_pb2.DescribeConfigsResult | None
+) -> CreatableTopicResult:
+    untold = 0 if settings is None else settings.error_code
+    return CreatableTopicResult(
+        name=one.name,
+        topic_id=id_bytes(one.topic_id),
+        error_code=one.error_code,
+        error_message=one.error_message or None,
+        topic_config_error_code=untold,
+        num_partitions=one.partitions,
+        replication_factor=one.replication_factor,
+        configs=None
+        if one.error_code or untold
+        else [
+            CreatableTopicConfigs(
+                name=setting.name,
+                value=None if setting.sensitive else setting.value,
+                read_only=setting.read_only,
+                config_source=setting.source,
+                is_sensitive=setting.sensitive,
+            )
+            for setting in (() if settings is None else settings.configs)
+        ],
+    )
 
 
 def offered() -> list[ApiVersion]:
