@@ -200,6 +200,9 @@ class Run:
                 started = self.cluster.started[name]
                 if started.service is None or started.process.dead:
                     continue
+                # Whoever had a connection to an address that stands for another process has lost it.
+                answers = self.cluster.network.at(self.cluster.address(name))
+                is_elsewhere = answers is not None and answers.process is not started.process
                 for replica in started.service.replicas:
                     if (topic := ids.get(replica.key.topic_id)) is not None:
                         self.history.see(
@@ -208,7 +211,7 @@ class Run:
                             key_of(topic, replica.key.partition),
                             epoch=replica.leader_epoch,
                             leads=(leads := type(replica.role).__name__ == "Leadership"),
-                            serves=leads and not (replica.role.cut_off or started.process.paused),
+                            serves=leads and not (replica.role.cut_off or started.process.paused or is_elsewhere),
                             at_s=self.loop.time(),
                             high_watermark=replica.high_watermark,
                         )
