@@ -266,6 +266,8 @@ class FakeCluster:
         self.pictures: list[Cluster] = []
         self.told_in_sync: list[CatchingUp] = []
         """What brokers were told of how far they are from being in sync."""
+        self.told_misdirected: list[frozenset[BrokerId]] = []
+        """Which brokers were told that their orders go astray, one set after another."""
         self.recorded: list[Entry] = []
         """What reigns wrote into the event log."""
         self.earlier: tuple[Earlier, ...] = ()
@@ -397,6 +399,7 @@ class FakeCluster:
             quota_stand_in=quota_stand_in,
             picture_changed=self.pictures.append,
             tell_in_sync=self.told_in_sync.append,
+            tell_misdirected=self.told_misdirected.append,
             clock=self.clock,
             chance=self.chance,
             spawn=self.spawn,

@@ -399,6 +399,7 @@ class ElectionService:
             quota_stand_in=self._settings.quota_stand_in,
             picture_changed=picture_changed,
             tell_in_sync=partial(self._lifelines.tell, reign.epoch),
+            tell_misdirected=partial(self._lifelines.tell_misdirected, reign.epoch),
             clock=self._clock,
             chance=self._machine.chance,
             spawn=self._supervisor.start,

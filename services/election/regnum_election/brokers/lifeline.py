@@ -109,6 +109,7 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
         self._brokers: Mapping[BrokerId, Broker] = {}
         self._shown = False
         self._ended_epochs: dict[BrokerId, BrokerEpoch] = {}
+        self._misdirected: frozenset[BrokerId] = frozenset()
         self._streams: dict[BrokerId, Stream] = {}
         self._left: dict[BrokerId, Stream] = {}
         """The last stream of each broker that has none: what it said while it lived."""
@@ -151,10 +152,18 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
             stream.catching_up = controller_pb2.CatchingUp(counted=True, replicas=said.replicas, awaited=said.awaited)
             stream.due.set()
 
+    def tell_misdirected(self, epoch: ControllerEpoch, brokers: frozenset[BrokerId]) -> None:
+        """Say to these brokers that their orders go astray, and to those that were named before that they do not."""
+        if epoch == self._epoch:
+            changed, self._misdirected = self._misdirected ^ brokers, brokers
+            for id in changed & self._streams.keys():
+                self._streams[id].due.set()
+
     def end(self) -> None:
         """The reign is over: brokers find the next controller."""
         self._epoch = None
         self._brokers = {}
+        self._misdirected = frozenset()
         for stream in self._streams.values():
             stream.end()
         for task in self._looking.values():
@@ -229,6 +238,7 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
                     beat_interval_ms=round(interval_s * 1000),
                     catching_up=stream.take_catching_up(),
                     wall_clock_ms=self._clock.wall_ms(),
+                    orders_astray=stream.broker in self._misdirected,
                 )
                 await self._until_next_beat(stream, interval_s)
         finally:
