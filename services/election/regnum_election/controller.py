@@ -20,7 +20,7 @@ from regnum_coordination.recipes.changed_children import changed_children
 from regnum_model import paths
 from regnum_model.bucket import Limit
 from regnum_model.epochs import is_plausible
-from regnum_model.ids import BrokerId, ControllerEpoch
+from regnum_model.ids import ControllerEpoch
 from regnum_model.nodes import Address
 from regnum_model.quotas import QuotaProcessNode
 from regnum_service.cancellation import carried_through
@@ -119,7 +119,6 @@ class Controller:
         quota_stand_in: Limit | None,
         picture_changed: Callable[[Cluster], None],
         tell_in_sync: Tell = nobody_is_told,
-        tell_misdirected: Callable[[frozenset[BrokerId]], None] = lambda _: None,
         clock: Clock,
         chance: random.Random,
         spawn: Spawn,
@@ -185,11 +184,7 @@ class Controller:
         self._deleter = TopicDeleter(self._context)
         self._requests = RequestQueue(self._queue, refuses=WENT_BACK if reign.went_back else "")
         self.health: Final = HealthWatch(
-            self._context,
-            limits or Limits(),
-            store if watches_store else None,
-            self._requests.store_refuses,
-            tell_misdirected,
+            self._context, limits or Limits(), store if watches_store else None, self._requests.store_refuses
         )
         """What is wrong, and what has been for too long."""
         self.quotas: Final = Quotas(

@@ -85,7 +85,6 @@ class HealthWatch:
         limits: Limits,
         store: Store | None = None,
         store_refuses: Callable[[str], None] = lambda _: None,
-        tell_misdirected: Callable[[frozenset[BrokerId]], None] = lambda _: None,
     ) -> None:
         """Only assigns.
 
@@ -94,7 +93,6 @@ class HealthWatch:
             limits: when something is overdue.
             store: its session; None: it is not looked whether the store takes writes.
             store_refuses: told why the store takes no writes, and with an empty text that it takes them again.
-            tell_misdirected: told which brokers' addresses stand for other processes, whenever these are others.
         """
         self.context: Final = context
         """The reign."""
@@ -122,7 +120,6 @@ class HealthWatch:
         """Those of them that are overdue."""
         self.misdirected: Mapping[BrokerId, str] = {}
         """Brokers whose address stands for another process, in words, as of the last look."""
-        self._tell_misdirected: Final = tell_misdirected
         self.turns_away: Mapping[BrokerId, str] = {}
         """Brokers that turn connections away, in words, as of the last look."""
         self.damaged = 0
@@ -267,7 +264,7 @@ class HealthWatch:
             if id in brokers
         }
         if self.misdirected.keys() != before.keys():
-            self._tell_misdirected(frozenset(self.misdirected))
+            self.context.reign.tell_misdirected(frozenset(self.misdirected))
         for id, reason in self.misdirected.items():
             if before.get(id) != reason:
                 self._log.error("another process answers", broker=id, reason=reason)
