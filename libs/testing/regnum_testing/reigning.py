@@ -266,6 +266,8 @@ class FakeCluster:
         self.pictures: list[Cluster] = []
         self.told_in_sync: list[CatchingUp] = []
         """What brokers were told of how far they are from being in sync."""
+        self.told_misdirected: list[frozenset[BrokerId]] = []
+        """Which brokers were told that their orders go astray, one set after another."""
         self.recorded: list[Entry] = []
         """What reigns wrote into the event log."""
         self.earlier: tuple[Earlier, ...] = ()
@@ -380,6 +382,7 @@ class FakeCluster:
             went_back=went_back,
             access_warnings=access_warnings,
             store_warnings=store_warnings,
+            tell_misdirected=self.told_misdirected.append,
             predecessor=predecessor,
             witnesses=self.witnesses,
             earlier=self.earlier,

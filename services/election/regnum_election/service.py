@@ -367,12 +367,12 @@ class ElectionService:
         if not await is_whole_now(store, self._clock):
             raise StartRefusedError(WORDS)
         proof = await proof_that_it_went_back(store, self._clock)
-        warnings = self._told_store.trust.warnings
         reign = replace(
             reign,
             went_back=proof,
             access_warnings=self._tls.warnings,
-            store_warnings=warnings,
+            store_warnings=self._told_store.trust.warnings,
+            tell_misdirected=partial(self._lifelines.tell_misdirected, reign.epoch),
             witnesses=self._lifelines,
             earlier=self._events.changes_before(reign.epoch, _unfinished_since_ms(reign)),
         )

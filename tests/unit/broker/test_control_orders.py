@@ -16,6 +16,7 @@ from regnum_model.ids import BrokerId, LeaderEpoch, LogId, PartitionKey, TopicId
 from regnum_service.status import from_rpc_error
 from regnum_testing.batches import batch_of
 from regnum_testing.broker_world import TOPIC_ID, BrokerWorld, refusal
+from regnum_testing.lifeline_controllers import Controllers
 from regnum_testing.waiting import DEADLINE_S, eventually
 
 OTHER_LIFE = TopicId("U" * 22)
@@ -376,6 +377,33 @@ async def test_a_leader_that_everybody_else_is_cut_off_from_serves_only_what_it_
     alone = await world.produce(1, batch_of(b"a"), acks=log_pb2.ACKS_LEADER, partition=1)
     assert alone.error_code == errors_pb2.ERROR_CODE_NONE
     world.store_away = False
+
+
+async def test_a_leader_sends_clients_away_while_the_controller_says_that_its_orders_go_astray(
+    world: BrokerWorld,
+) -> None:
+    """Safety rule S8: it has session and lifeline, and the follower of the partition has not been told to fetch."""
+    await world.start(2)
+    await world.elect(1, [1, 2], tell=[1])
+    controllers = Controllers(world)
+    await controllers.next()
+    assert controllers.thread is not None
+
+    async def produced() -> int:
+        return (await world.produce(1, batch_of(b"a"), acks=log_pb2.ACKS_LEADER)).error_code
+
+    async def sent_away() -> bool:
+        return await produced() == errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER
+
+    async def served() -> bool:
+        return await produced() == errors_pb2.ERROR_CODE_NONE
+
+    controllers.thread.tell_misdirected(controllers.epoch, frozenset({BrokerId(1)}))
+    await eventually(sent_away)
+    assert world.brokers[BrokerId(1)].leads(0)
+    controllers.thread.tell_misdirected(controllers.epoch, frozenset())
+    await eventually(served)
+    await controllers.end()
 
 
 async def test_a_fenced_broker_sends_clients_away_and_does_not_register_without_a_lifeline(world: BrokerWorld) -> None:

@@ -3,7 +3,14 @@
 import pytest
 from regnum_broker.replication.decisions.isolation import SILENCE_S, is_cut_off
 
-CUT_OFF = {"session_lost": True, "lifeline_open": False, "others_in_sync": True, "heard_s": 100.0, "now_s": 102.1}
+CUT_OFF = {
+    "session_lost": True,
+    "lifeline_open": False,
+    "orders_astray": False,
+    "others_in_sync": True,
+    "heard_s": 100.0,
+    "now_s": 102.1,
+}
 
 
 def judged(**changed: object) -> bool:
@@ -26,3 +33,11 @@ def test_a_leader_that_hears_from_nobody_is_cut_off() -> None:
 )
 def test_one_sign_of_life_is_enough(sign_of_life: dict[str, object]) -> None:
     assert not judged(**sign_of_life)
+
+
+@pytest.mark.parametrize("session_lost", [False, True])
+def test_a_lifeline_that_says_that_orders_go_astray_is_no_sign_of_life(session_lost: bool) -> None:
+    astray = {"session_lost": session_lost, "lifeline_open": True, "orders_astray": True}
+    assert judged(**astray)
+    assert not judged(**astray, others_in_sync=False)
+    assert not judged(**astray, heard_s=100.5)

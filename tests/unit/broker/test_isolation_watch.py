@@ -34,6 +34,7 @@ class Links:
 
     session: bool = True
     lifeline: bool = True
+    astray: bool = False
 
 
 class Cut:
@@ -59,6 +60,7 @@ class Cut:
             replicas=leading.replicas,
             session_lost=lambda: not self.links.session,
             lifeline_open=lambda: self.links.lifeline,
+            orders_astray=lambda: self.links.astray,
             clock=clock,
         )
         self.supervisor.start("isolation watch", watch.run())
@@ -99,8 +101,29 @@ async def test_a_leader_without_session_lifeline_and_followers_sends_clients_awa
     assert await cut.answers(TOGETHER) == {NOT_LEADER}
 
 
-async def test_a_leader_that_is_alone_in_the_isr_goes_on_for_ever(cut: Cut) -> None:
-    cut.links = Links(session=False, lifeline=False)
+async def test_a_leader_whose_orders_go_astray_sends_clients_away_until_they_arrive(cut: Cut) -> None:
+    cut.links = Links(astray=True)
+    assert await cut.answers(TOGETHER) == {NONE}
+    await cut.clock.advance(SILENCE_S + 1)
+    assert await cut.answers(TOGETHER) == {NOT_LEADER}
+    cut.links = Links()
+    await cut.clock.advance(0.5)
+    assert await cut.answers(TOGETHER) == {NONE}
+
+
+async def test_a_leader_whose_orders_go_astray_serves_on_while_a_follower_fetches(cut: Cut) -> None:
+    follower = FetchingFollower(cut.leading.session())
+    cut.links = Links(astray=True)
+    await follower.ask((TOGETHER, 0))
+    for _ in range(5):
+        await cut.clock.advance(SILENCE_S - 0.5)
+        await follower.ask()
+        assert await cut.fetch(TOGETHER) == NONE
+
+
+@pytest.mark.parametrize("links", [Links(session=False, lifeline=False), Links(astray=True)])
+async def test_a_leader_that_is_alone_in_the_isr_goes_on_for_ever(cut: Cut, links: Links) -> None:
+    cut.links = links
     await cut.clock.advance(60)
     assert await cut.answers(ALONE) == {NONE}
 

@@ -31,6 +31,7 @@ class Controller(controller_pb2_grpc.LifelineServiceServicer):
         self.answers_max = 1_000_000
         self.wall_clock_ms: int | None = None
         """What it says the time is; None: it is of a release that does not say."""
+        self.orders_astray = False
         self.heard: list[controller_pb2.BrokerLifelineRequest] = []
         self.heard_more = threading.Condition()
 
@@ -41,7 +42,9 @@ class Controller(controller_pb2_grpc.LifelineServiceServicer):
             with self.heard_more:
                 self.heard.append(request)
                 self.heard_more.notify_all()
-            yield controller_pb2.BrokerLifelineResponse(probe=number, wall_clock_ms=self.wall_clock_ms)
+            yield controller_pb2.BrokerLifelineResponse(
+                probe=number, wall_clock_ms=self.wall_clock_ms, orders_astray=self.orders_astray
+            )
             if number >= self.answers_max:
                 return
 
@@ -155,6 +158,32 @@ async def test_a_broker_compares_its_wall_clock_with_the_controllers_and_says_wh
     controller.wall_clock_ms = clock.wall_ms() - 200_000
     await soon(lambda: said() == (200_000, False), what="the controller to hear that they agree")
     assert expiry.now_ms() == clock.wall_ms()
+    running.cancel()
+    await asyncio.wait([running])
+    await soon(lambda: not readers(), what="the stream to be closed")
+
+
+async def test_orders_go_astray_while_a_controller_says_so_on_an_open_lifeline(
+    controller: Controller, address: Address
+) -> None:
+    lifeline = Lifeline(BrokerId(1), offline=lambda: ())
+    running = asyncio.create_task(lifeline.run())
+    location = ControllerLocation(election_id=ElectionId(1), internal=address, lifeline=address)
+    lifeline.identify(Identity(broker_epoch=BrokerEpoch(7), registration=Registration(0)))
+    lifeline.move(location)
+    await within(lifeline.wait_open())
+    assert not lifeline.orders_astray
+    controller.orders_astray = True
+    await soon(lambda: lifeline.orders_astray, what="the broker to hear that its orders go astray")
+    controller.orders_astray = False
+    await soon(lambda: not lifeline.orders_astray, what="the broker to hear that they arrive")
+    controller.orders_astray = True
+    await soon(lambda: lifeline.orders_astray, what="the broker to hear it once more")
+    lifeline.identify(Identity(broker_epoch=BrokerEpoch(8), registration=Registration(1)))
+    assert not lifeline.orders_astray, "no stream is open for this registration"
+    await soon(lambda: lifeline.orders_astray, what="the next stream to say it")
+    lifeline.move(None)
+    await soon(lambda: not lifeline.orders_astray, what="the end of the stream to be the end of it")
     running.cancel()
     await asyncio.wait([running])
     await soon(lambda: not readers(), what="the stream to be closed")

@@ -331,6 +331,40 @@ async def test_with_many_brokers_beats_are_seldom_and_what_is_urgent_does_not_wa
     await end.die()
 
 
+async def test_a_broker_whose_orders_go_astray_is_told_at_once_and_so_when_that_is_over(lifelines: Thread) -> None:
+    """Beats are an hour apart: what comes has not waited for one (safety rule S8)."""
+    lifelines.thread.begin(ControllerEpoch(3), elected_at=BrokerEpoch(0))
+    astray, other = FakeBrokerEnd(lifelines, 1), FakeBrokerEnd(lifelines, 2)
+    many = SoMany({end.broker.id: end.broker for end in (astray, other)})
+    lifelines.thread.show(ControllerEpoch(3), many)
+    assert not (await astray.hello()).orders_astray
+    assert not (await other.hello()).orders_astray
+    lifelines.thread.tell_misdirected(ControllerEpoch(3), frozenset({astray.broker.id}))
+    assert (await within(astray.stream.read())).orders_astray
+    lifelines.thread.tell_misdirected(ControllerEpoch(3), frozenset())
+    assert not (await within(astray.stream.read())).orders_astray
+    # The other one hears when it has something to be told, and not of this.
+    await other.stream.write(controller_pb2.BrokerLifelineRequest(beat=2, report_number=4))
+    response = await within(other.stream.read())
+    assert (response.beat, response.report_acknowledged, response.orders_astray) == (2, 4, False)
+    await astray.die()
+    await other.die()
+
+
+async def test_a_reign_begins_with_no_orders_astray_and_hears_of_none_from_the_one_before(lifelines: Thread) -> None:
+    lifelines.thread.begin(ControllerEpoch(3), elected_at=BrokerEpoch(0))
+    lifelines.thread.tell_misdirected(ControllerEpoch(3), frozenset({BrokerId(1)}))
+    before = FakeBrokerEnd(lifelines, 1)
+    assert (await before.hello()).orders_astray
+    lifelines.thread.end()
+    lifelines.thread.begin(ControllerEpoch(4), elected_at=BrokerEpoch(0))
+    lifelines.thread.tell_misdirected(ControllerEpoch(3), frozenset({BrokerId(1)}))
+    after = FakeBrokerEnd(lifelines, 1)
+    assert not (await after.hello()).orders_astray
+    await before.die()
+    await after.die()
+
+
 class CancellingClock(SystemClock):
     """Whoever waits by it is cancelled by nobody."""
 

@@ -157,8 +157,11 @@ async def test_an_address_that_answers_as_another_is_shown_until_it_does_not(clu
     ((refused, detail),) = refusals(cluster.recorded)
     assert (refused, "answers as broker-1" in detail) == (3, True)
     assert any("broker 3 is refused" in one and "broker-1" in one for one in (await health_of(controller)).problems)
+    await controller.health.turn()
+    assert cluster.told_misdirected == [{3}], "the broker is told, once"
     three.answers_as = ""
     await until(lambda: PartitionKey(id, 0) in three.states, what="the order arrives in the end")
     await controller.health.turn()
     assert not controller.health.misdirected
+    assert cluster.told_misdirected == [{3}, set()]
     assert len(refusals(cluster.recorded)) == 1

@@ -23,7 +23,7 @@ SLICE: Final = 200
 
 
 class IsolationWatch:
-    """Looks at leaderships while there is neither a session nor a lifeline; otherwise costs nothing."""
+    """Looks at leaderships while orders go astray or there is no session and no lifeline; else costs nothing."""
 
     def __init__(
         self,
@@ -31,11 +31,13 @@ class IsolationWatch:
         replicas: Replicas,
         session_lost: Callable[[], bool],
         lifeline_open: Callable[[], bool],
+        orders_astray: Callable[[], bool],
         clock: Clock,
     ) -> None:
         self._replicas: Final = replicas
         self._session_lost: Final = session_lost
         self._lifeline_open: Final = lifeline_open
+        self._orders_astray: Final = orders_astray
         self._clock: Final = clock
         self._log: Final = structlog.get_logger("isolation")
         self._cut_off: dict[Leadership, None] = {}
@@ -48,7 +50,7 @@ class IsolationWatch:
 
     async def _look(self) -> None:
         before = len(self._cut_off)
-        if not self._session_lost() or self._lifeline_open():
+        if not self._orders_astray() and (not self._session_lost() or self._lifeline_open()):
             for leadership in self._cut_off:
                 leadership.cut_off = False
             self._cut_off = {}
@@ -61,12 +63,14 @@ class IsolationWatch:
             self._log.warning(
                 "partitions may be led elsewhere" if self._cut_off else "partitions are served again",
                 partitions=len(self._cut_off) or before,
+                orders_astray=self._orders_astray(),
             )
 
     def _judge(self, leadership: Leadership) -> None:
         cut_off = leadership.partition.role is leadership and is_cut_off(
             session_lost=self._session_lost(),
             lifeline_open=self._lifeline_open(),
+            orders_astray=self._orders_astray(),
             others_in_sync=len(leadership.state.isr) > 1,
             heard_s=leadership.heard_s,
             now_s=self._clock.monotonic(),

@@ -8,7 +8,8 @@ beat every 100 ms (as seldom as the controller says where there are many brokers
 Reports travel in numbered batches (see ``reports``). A stream says in its first message which registration it speaks
 for; when that changes, a new stream is opened. The controller may answer that this registration is over. Until the
 broker has been in sync once, each stream asks how far it is from that. Each message of the controller says what its
-wall clock is, and each beat how far the broker's is from that (``retention.clocks``).
+wall clock is, and each beat how far the broker's is from that (``retention.clocks``); and whether the controller's
+orders go astray: another process answers at the address that the broker advertises.
 """
 
 import asyncio
@@ -161,6 +162,11 @@ class Lifeline:
         """Whether a stream for the present registration is open."""
         return self._open.is_set()
 
+    @property
+    def orders_astray(self) -> bool:
+        """Whether a stream is open and its controller says that orders for this broker do not arrive. Any thread."""
+        return self.is_open and self._speaker.orders_astray
+
     async def wait_open(self) -> None:
         """Return when a stream for the present registration is open."""
         await self._open.wait()
@@ -250,6 +256,8 @@ class _Speaker:
         """The last stream on which something was heard, and how it ended; for traces."""
         self.awaits_in_sync = False
         """Whether streams ask how far the broker is from being in sync."""
+        self.orders_astray = False
+        """What the controller said of that last; of no meaning while no stream is open. Any thread."""
 
     def stop(self) -> None:
         """End the thread soon."""
@@ -395,6 +403,7 @@ class _Speaker:
             )
             if self._expiry is not None:
                 self._expiry.hear(answer.wall_clock_ms if answer.HasField("wall_clock_ms") else None)
+            self.orders_astray = answer.orders_astray
             if not opened:
                 opened = True
                 self._ended = ""

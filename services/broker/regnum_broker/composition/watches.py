@@ -48,6 +48,7 @@ def start_contact_watches(
         replicas=replicas,
         session_lost=lambda: parts.sessions.store is None,
         lifeline_open=lambda: lifeline.is_open,
+        orders_astray=lambda: lifeline.orders_astray,
         clock=clock,
     )
     contacts = ContactWatch(replicas=replicas, fetchers=fetchers, tell=lifeline.report_contacts, clock=clock)

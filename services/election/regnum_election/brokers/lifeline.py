@@ -5,7 +5,7 @@ never looks like a dead broker. It decides nothing about the cluster: it reports
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
 from typing import Any, Final
@@ -109,6 +109,7 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
         self._brokers: Mapping[BrokerId, Broker] = {}
         self._shown = False
         self._ended_epochs: dict[BrokerId, BrokerEpoch] = {}
+        self._misdirected: frozenset[BrokerId] = frozenset()
         self._streams: dict[BrokerId, Stream] = {}
         self._left: dict[BrokerId, Stream] = {}
         """The last stream of each broker that has none: what it said while it lived."""
@@ -151,10 +152,17 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
             stream.catching_up = controller_pb2.CatchingUp(counted=True, replicas=said.replicas, awaited=said.awaited)
             stream.due.set()
 
+    def tell_misdirected(self, epoch: ControllerEpoch, brokers: frozenset[BrokerId]) -> None:
+        """Say to these brokers that their orders go astray, and to those that were named before that they do not."""
+        if epoch == self._epoch:
+            changed, self._misdirected = self._misdirected ^ brokers, brokers
+            for id in changed & self._streams.keys():
+                self._streams[id].due.set()
+
     def end(self) -> None:
         """The reign is over: brokers find the next controller."""
         self._epoch = None
-        self._brokers = {}
+        self._brokers, self._misdirected = {}, frozenset()
         for stream in self._streams.values():
             stream.end()
         for task in self._looking.values():
@@ -229,6 +237,7 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
                     beat_interval_ms=round(interval_s * 1000),
                     catching_up=stream.take_catching_up(),
                     wall_clock_ms=self._clock.wall_ms(),
+                    orders_astray=stream.broker in self._misdirected,
                 )
                 await self._until_next_beat(stream, interval_s)
         finally:
@@ -290,17 +299,8 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
             stream.due.set()
 
     def _take_up(self, stream: Stream, request: controller_pb2.BrokerLifelineRequest) -> None:
-        written: dict[PartitionKey, ReportedNode | None] = {}
-        for report in request.isr_reports:
-            node = ReportedNode(broker=stream.broker, epoch=stream.epoch, version=report.version, data=report.node)
-            key = PartitionKey(TopicId(report.topic_id), report.partition)
-            written[key] = node if report.node and stream.epoch != UNREGISTERED else None
-        if written:
-            self._report(IsrsWritten(reports=written))
-        offline = frozenset(PartitionKey(TopicId(item.topic_id), item.partition) for item in request.offline_replicas)
-        # A broker that is not registered is nobody's replica; it says it again when it is.
-        if offline and stream.epoch != UNREGISTERED:
-            self._report(ReplicasOffline(broker=stream.broker, epoch=stream.epoch, keys=offline))
+        for reported in _reported(stream, request):
+            self._report(reported)
 
     def _ended(self, stream: Stream, epoch: ControllerEpoch) -> None:
         if self._streams.get(stream.broker) is not stream:
@@ -418,6 +418,20 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
         elif verdict is not before:
             # Once for each reason: it is looked at ten times a second.
             self._log.warning("silent broker not fenced", broker=broker.id, why=verdict.value)
+
+
+def _reported(stream: Stream, request: controller_pb2.BrokerLifelineRequest) -> Iterator[IsrsWritten | ReplicasOffline]:
+    written: dict[PartitionKey, ReportedNode | None] = {}
+    for report in request.isr_reports:
+        node = ReportedNode(broker=stream.broker, epoch=stream.epoch, version=report.version, data=report.node)
+        key = PartitionKey(TopicId(report.topic_id), report.partition)
+        written[key] = node if report.node and stream.epoch != UNREGISTERED else None
+    if written:
+        yield IsrsWritten(reports=written)
+    offline = frozenset(PartitionKey(TopicId(item.topic_id), item.partition) for item in request.offline_replicas)
+    # A broker that is not registered is nobody's replica; it says it again when it is.
+    if offline and stream.epoch != UNREGISTERED:
+        yield ReplicasOffline(broker=stream.broker, epoch=stream.epoch, keys=offline)
 
 
 def _moving(broker: BrokerId, request: controller_pb2.BrokerLifelineRequest) -> ReplicasMoving:

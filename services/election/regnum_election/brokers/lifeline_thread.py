@@ -140,6 +140,10 @@ class LifelineThread:
         """Say to a broker that asked, in the reign of that epoch, how far it is from being in sync."""
         self._tell(lambda lifelines: lifelines.tell(epoch, said))
 
+    def tell_misdirected(self, epoch: ControllerEpoch, brokers: frozenset[BrokerId]) -> None:
+        """Say to these brokers, in the reign of that epoch, that their orders go astray, and to no others."""
+        self._tell(lambda lifelines: lifelines.tell_misdirected(epoch, brokers))
+
     def end(self) -> None:
         """The reign is over."""
         self._epoch = None

@@ -263,6 +263,8 @@ class HealthWatch:
             for id, other in self.context.dispatch.misdirected().items()
             if id in brokers
         }
+        if self.misdirected.keys() != before.keys():
+            self.context.reign.tell_misdirected(frozenset(self.misdirected))
         for id, reason in self.misdirected.items():
             if before.get(id) != reason:
                 self._log.error("another process answers", broker=id, reason=reason)

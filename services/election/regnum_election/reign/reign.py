@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from regnum_coordination.port import Check
 from regnum_model import paths
-from regnum_model.ids import ControllerEpoch, ElectionId
+from regnum_model.ids import BrokerId, ControllerEpoch, ElectionId
 
 from regnum_election.reign.witnesses import NO_WITNESSES, Earlier, Witnesses
 
@@ -47,6 +47,8 @@ class Reign:
     """Why access rules in the store are not to be relied on, as this process found at its start."""
     before_deciding: Callable[[], Awaitable[None]] | None = field(default=None, compare=False)
     """For tests: what is waited for before partitions are decided about; None: nothing."""
+    tell_misdirected: Callable[[frozenset[BrokerId]], None] = field(default=lambda _: None, compare=False)
+    """Told which brokers' addresses stand for other processes, whenever these are others; at first there are none."""
     predecessor: Predecessor | None = field(default=None, compare=False)
     """Whom it succeeds, if this process saw it; None: nobody."""
     won_unix_nano: int = field(default=0, compare=False)

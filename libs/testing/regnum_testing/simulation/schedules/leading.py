@@ -1,9 +1,14 @@
 """Aimed schedules of ``stories`` that are about one leader after another."""
 
+from typing import Final
+
 from regnum_client.admin.leaders.elections import ElectionType
 from regnum_model import paths
 
 from regnum_testing.simulation.schedules.scene import ELECTIONS, Scene
+
+STALE_S: Final = 4.0
+"""Within so long after a new leader one whose orders go astray serves no more: 2 s of silence, and what looks at it."""
 
 
 async def a_leader_is_cut_off(scene: Scene) -> None:
@@ -13,6 +18,19 @@ async def a_leader_is_cut_off(scene: Scene) -> None:
     scene.cluster.cut_from_store(leader)
     scene.part(leader, *(name for name in scene.cluster.started if "-" in name and name != leader))
     await scene.sleep(22.0)
+
+
+async def a_leaders_address_leads_elsewhere(scene: Scene) -> None:
+    """Orders and fetches for it go to another broker; its session and its lifeline, which it opened itself, stay."""
+    leader, second, _ = scene.assigned()
+    await scene.more(5)
+    epoch = scene.state().leader_epoch
+    scene.cluster.lead_astray(leader, second)
+    await scene.until(lambda: scene.state().leader_epoch > epoch)
+    await scene.sleep(STALE_S)
+    if await scene.until(lambda: scene.serves(leader), within_s=STALE_S):
+        scene.history.problems.append(f"S8: {leader}, whose address leads elsewhere, serves on")
+    await scene.more(5)
 
 
 async def a_leader_bounces(scene: Scene) -> None:

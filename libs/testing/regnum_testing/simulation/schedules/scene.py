@@ -81,6 +81,10 @@ class Scene:
         """Whether a broker has been seen to lead the partition in that leader epoch."""
         return name in self.history.leaders.get((key_of(STAYS, 0), epoch), {})
 
+    def serves(self, name: str) -> bool:
+        """Whether a broker answers clients as the leader of the partition."""
+        return type(role := self.replica(name).role).__name__ == "Leadership" and not role.cut_off
+
     def followers(self, name: str) -> list[str]:
         """Brokers that have fetched from a leader in its epoch."""
         progress = getattr(self.replica(name).role, "_progress", {})

@@ -472,6 +472,7 @@ STORIES: Final[dict[str, Story]] = {
         a_shrink_is_lost,
         a_tail_diverges,
         leading.a_leader_is_cut_off,
+        leading.a_leaders_address_leads_elsewhere,
         an_isr_shrinks_and_grows,
         a_change_of_metadata_is_lost,
         leading.a_leader_bounces,

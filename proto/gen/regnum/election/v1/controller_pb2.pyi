@@ -1000,6 +1000,7 @@ class BrokerLifelineResponse(_message.Message):
     BEAT_INTERVAL_MS_FIELD_NUMBER: _builtins.int
     CATCHING_UP_FIELD_NUMBER: _builtins.int
     WALL_CLOCK_MS_FIELD_NUMBER: _builtins.int
+    ORDERS_ASTRAY_FIELD_NUMBER: _builtins.int
     controller_epoch: _builtins.int
     """Controller epoch of the sender."""
     beat: _builtins.int
@@ -1018,6 +1019,11 @@ class BrokerLifelineResponse(_message.Message):
     """Wall clock of the controller when it made this message, in milliseconds since 1970. Absent: the controller is of a
     release that does not say; the broker deletes and forgets by its own clock then, as 0.1.0 did.
     """
+    orders_astray: _builtins.bool
+    """What the controller sends to the address that the broker advertises is refused by another process: its orders do not
+    arrive. A leader in whose in-sync set there are others, none of which has fetched for 2 s, stops serving while this
+    is so (invariant S8): it may have been replaced. Absent from a controller of an earlier release: false.
+    """
     @_builtins.property
     def catching_up(self) -> Global___CatchingUp:
         """How far the broker is from being in sync, if its hello asked for that: in the first message, and whenever it has
@@ -1035,10 +1041,11 @@ class BrokerLifelineResponse(_message.Message):
         beat_interval_ms: _builtins.int = ...,
         catching_up: Global___CatchingUp | None = ...,
         wall_clock_ms: _builtins.int | None = ...,
+        orders_astray: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_wall_clock_ms", b"_wall_clock_ms", "catching_up", b"catching_up", "wall_clock_ms", b"wall_clock_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_wall_clock_ms", b"_wall_clock_ms", "beat", b"beat", "beat_interval_ms", b"beat_interval_ms", "catching_up", b"catching_up", "controller_epoch", b"controller_epoch", "fenced", b"fenced", "probe", b"probe", "report_acknowledged", b"report_acknowledged", "wall_clock_ms", b"wall_clock_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_wall_clock_ms", b"_wall_clock_ms", "beat", b"beat", "beat_interval_ms", b"beat_interval_ms", "catching_up", b"catching_up", "controller_epoch", b"controller_epoch", "fenced", b"fenced", "orders_astray", b"orders_astray", "probe", b"probe", "report_acknowledged", b"report_acknowledged", "wall_clock_ms", b"wall_clock_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__wall_clock_ms: _TypeAlias = _typing.Literal["wall_clock_ms"]  # noqa: Y015
     _WhichOneofArgType__wall_clock_ms: _TypeAlias = _typing.Literal["_wall_clock_ms", b"_wall_clock_ms"]  # noqa: Y015
