@@ -182,7 +182,13 @@ class Storage:
         """
         return await (await self.write_later(job))
 
-    async def write_later(self, job: Callable[[], T], *, size_bytes: int = 0) -> asyncio.Future[T]:
+    async def write_later(
+        self,
+        job: Callable[[], T],
+        *,
+        size_bytes: int = 0,
+        replicated: bool = False,  # noqa: ARG002 - failpoints tell what a leader sent from what producers send
+    ) -> asyncio.Future[T]:
         """Hand a job in, with that many bytes of records, and go on: the future is its outcome. Waits only for room."""
         brought_s = self._times.now_s()
         await self._room.enter(size_bytes)

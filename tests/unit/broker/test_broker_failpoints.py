@@ -7,10 +7,12 @@ import grpc
 import pytest
 from regnum_broker.failpoints.serving import FailpointInterceptor
 from regnum_broker.failpoints.storage import FailpointStorage
+from regnum_service.clock import SystemClock
 from regnum_service.failpoints.trigger import FailpointTrigger
 from regnum_telemetry import conventions
 from regnum_testing.batches import batch_of
 from regnum_testing.broker_world import BrokerWorld
+from regnum_testing.log_directories import ReopenedDirectory
 from regnum_testing.waiting import eventually
 
 
@@ -62,6 +64,21 @@ async def test_each_step_is_reached_when_it_is_taken(tmp_path: Path, file: Path)
     finally:
         file.unlink(missing_ok=True)
         await world.close()
+
+
+async def test_only_what_producers_send_reaches_the_step_of_an_append(tmp_path: Path, file: Path) -> None:
+    directory = ReopenedDirectory(tmp_path / "log").open()
+    storage = FailpointStorage(directory, FailpointTrigger(file), clock=SystemClock())
+    storage.start()
+    file.write_text("action=delay ms=1 when=before step=append")
+    try:
+        await (await storage.write_later(lambda: None, size_bytes=5, replicated=True))
+        await (await storage.write_later(lambda: None))
+        assert file.exists()
+        await (await storage.write_later(lambda: None, size_bytes=5))
+        assert not file.exists()
+    finally:
+        await storage.close(clean=True)
 
 
 async def test_an_order_waits_before_all_that_a_listener_does_with_it(file: Path) -> None:

@@ -30,7 +30,9 @@ class HeldStorage(Storage):
         super().__init__(directory)
         self.done: list[Callable[[], None]] = []
 
-    async def write_later(self, job: Callable[[], T], *, size_bytes: int = 0) -> "asyncio.Future[T]":
+    async def write_later(
+        self, job: Callable[[], T], *, size_bytes: int = 0, replicated: bool = False
+    ) -> "asyncio.Future[T]":
         """Run the job now; its outcome comes later."""
         outcome = job()
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()

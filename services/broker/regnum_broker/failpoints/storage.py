@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class FailpointStorage(Storage):
-    """A Storage that works when the failpoint lets it. Only what producers send comes with a size."""
+    """A Storage that works when the failpoint lets it. What producers send is told by its size from other work."""
 
     def __init__(
         self,
@@ -31,7 +31,9 @@ class FailpointStorage(Storage):
         super().__init__(directory, clock=clock, metrics=metrics, make_pool=make_pool)
         self._trigger: Final = trigger
 
-    async def write_later(self, job: Callable[[], T], *, size_bytes: int = 0) -> asyncio.Future[T]:
+    async def write_later(
+        self, job: Callable[[], T], *, size_bytes: int = 0, replicated: bool = False
+    ) -> asyncio.Future[T]:
         """See Storage. It waits on the writer thread, so that what comes behind it stays behind it."""
         trigger = self._trigger
 
@@ -39,7 +41,8 @@ class FailpointStorage(Storage):
             trigger.reach_on_thread("append")
             return job()
 
-        return await super().write_later(write if size_bytes else job, size_bytes=size_bytes)
+        produced = size_bytes and not replicated
+        return await super().write_later(write if produced else job, size_bytes=size_bytes, replicated=replicated)
 
     async def sync_journal(self) -> None:
         """See Storage."""

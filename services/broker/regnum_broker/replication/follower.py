@@ -391,7 +391,7 @@ class LeaderStream:
 
         size_bytes = sum(part.size_bytes for part in work)
         self._received_bytes.add(size_bytes)
-        storing = await self._storage.write_later(append, size_bytes=size_bytes)
+        storing = await self._storage.write_later(append, size_bytes=size_bytes, replicated=True)
         # Before anything that waits behind it in the writer's queue is heard of, and even if this stream is ended.
         storing.add_done_callback(take_truncations)
         return storing
