@@ -58,6 +58,11 @@ Boundary = tuple[int, int, str]
 """A moment that somebody recorded: position of the step that ends with it, nanoseconds, and by whose clock."""
 
 
+def is_uncertain(ms: float, bound_ms: float | None) -> bool:
+    """Whether a length is within what the clocks leave open."""
+    return bound_ms is None or bound_ms >= ms > 0
+
+
 class Segment(NamedTuple):
     """One step of a chain."""
 
@@ -77,7 +82,7 @@ class Segment(NamedTuple):
     @property
     def uncertain(self) -> bool:
         """Whether its length is within what the clocks leave open."""
-        return self.bound_ms is None or self.bound_ms >= self.ms > 0
+        return is_uncertain(self.ms, self.bound_ms)
 
 
 class Chain(NamedTuple):

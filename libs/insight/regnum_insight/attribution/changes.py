@@ -8,7 +8,6 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from statistics import median
 from typing import Final, NamedTuple
 
 from regnum_telemetry import conventions as names
@@ -182,7 +181,7 @@ class Change(NamedTuple):
     def steps_ms(self) -> dict[str, float]:
         """Steps of the worst chain, in order; they add up to ``total_ms``. To the nanosecond."""
         found: dict[str, float] = {}
-        for step, ms, *_ in self.worst.segments:
+        for step, ms, _, _, _, _ in self.worst.segments:
             found[step] = round(found[step] + ms, 6) if step in found else ms
         return found
 
@@ -200,13 +199,16 @@ def spread_of(chains: Sequence[Chain]) -> dict[str, Spread]:
     """How each step did over some chains, in the order of steps."""
     lengths: dict[str, list[float]] = defaultdict(list)
     for chain in chains:
-        for segment in chain.segments:
-            lengths[segment.step].append(segment.ms)
-    return {
-        step: Spread(len(of), min(of), median(of), max(of)) if len(of) > 1 else Spread(1, of[0], of[0], of[0])
-        for step in steps.ALL_STEPS
-        if (of := lengths.get(step))
-    }
+        for step, ms, _, _, _, _ in chain.segments:
+            lengths[step].append(ms)
+    return {step: _spread(sorted(lengths[step])) for step in steps.ALL_STEPS if step in lengths}
+
+
+def _spread(ordered: Sequence[float]) -> Spread:
+    """Of lengths in order: the general functions would look for it three times, for each step of each change."""
+    half = len(ordered) // 2
+    middle = ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
+    return Spread(len(ordered), ordered[0], middle, ordered[-1])
 
 
 def change_of(spans: Sequence[Span]) -> Change | None:

@@ -203,8 +203,9 @@ def _brokers(changes: Sequence[Change]) -> str:
         for chain in change.chains or (change.worst,):
             if chain.leader:
                 led[chain.leader] += 1
-                for step, ms, *_ in chain.segments:
-                    of[chain.leader, step].append(ms)
+                for step, ms, _, _, _, _ in chain.segments:
+                    if step in shown:
+                        of[chain.leader, step].append(ms)
     if not led:
         return ""
     lines, rows = [], []

@@ -9,7 +9,7 @@ from typing import IO, Any, Final
 from regnum_telemetry import conventions as names
 
 from regnum_insight.attribution import steps
-from regnum_insight.attribution.chains import Chain, Segment
+from regnum_insight.attribution.chains import Chain, Segment, is_uncertain
 from regnum_insight.attribution.changes import UNKNOWN_KIND, UNTRACED, Change, spread_of
 
 _DIGITS: Final = 6
@@ -34,8 +34,8 @@ def row_of(change: Change) -> dict[str, Any]:
         "clocks": [
             {
                 "process": note.process,
-                "ahead_ms": _rounded(note.ahead_ms),
-                "bound_ms": _rounded(note.bound_ms),
+                "ahead_ms": note.ahead_ms,
+                "bound_ms": note.bound_ms,
                 "consistent": note.consistent,
             }
             for note in change.clocks
@@ -81,21 +81,24 @@ def write_csv(file: IO[bytes], changes: Iterable[Change]) -> None:
     file.write(f"{','.join(SEGMENT_COLUMNS)}\n".encode())
     for change in changes:
         about = (change.trace_id, change.kind, change.cause, change.victim, started(change))
+        lines = []
         for chain in chains_of(change):
             # Once for all its lines: of very many changes the file is what takes longest.
             of = ",".join(map(_cell, (*about, chain.name, chain.leader, chain.client, chain.seen_by)))
             of = f"{of},{chain.outage_ms:.6f}"
-            lines = (f"{of},{position},{_line(segment)}\n" for position, segment in enumerate(chain.segments))
-            file.write("".join(lines).encode())
+            lines += [f"{of},{position},{_line(segment)}" for position, segment in enumerate(chain.segments)]
+        lines.append("")
+        file.write("\n".join(lines).encode())
 
 
+@lru_cache(maxsize=1024)
 def _line(segment: Segment) -> str:
+    """What a line says of its segment. Partitions of one change have most of theirs in common."""
     step, ms, raw_ms, bound_ms, until, process = segment
     length = f"{ms:.6f}"
-    raw = length if raw_ms is ms else f"{raw_ms:.6f}"
+    raw = length if raw_ms == ms else f"{raw_ms:.6f}"
     bound = "" if bound_ms is None else f"{bound_ms:.6f}"
-    uncertain = "true" if segment.uncertain else "false"
-    return f"{step},{until},{length},{raw},{bound},{uncertain},{_cell(process)}"
+    return f"{step},{until},{length},{raw},{bound},{'true' if segment.uncertain else 'false'},{_cell(process)}"
 
 
 @lru_cache(maxsize=4096)
@@ -116,7 +119,7 @@ def chain_row(chain: Chain) -> dict[str, Any]:
         "leader_epoch": chain.leader_epoch or None,
         "client": chain.client or None,
         "seen_by": chain.seen_by,
-        "inside_ms": {part: _rounded(ms) for part, ms in chain.inside},
+        "inside_ms": dict(chain.inside),
         "outage_ms": chain.outage_ms,
         "retried": chain.retried,
         "error": chain.error or None,
@@ -127,11 +130,10 @@ def chain_row(chain: Chain) -> dict[str, Any]:
                 "ms": ms,
                 "raw_ms": raw_ms,
                 "bound_ms": bound_ms,
-                "uncertain": segment.uncertain,
+                "uncertain": is_uncertain(ms, bound_ms),
                 "process": process,
             }
-            for segment in chain.segments
-            for step, ms, raw_ms, bound_ms, until, process in (segment,)
+            for step, ms, raw_ms, bound_ms, until, process in chain.segments
         ],
     }
 
@@ -139,9 +141,7 @@ def chain_row(chain: Chain) -> dict[str, Any]:
 def _spread(of: Any) -> Mapping[str, Any]:
     if of.n == 1:
         return {"n": 1, "min_ms": of.min_ms, "median_ms": of.min_ms, "max_ms": of.min_ms}
-    return {
-        "n": of.n, "min_ms": _rounded(of.min_ms), "median_ms": _rounded(of.median_ms), "max_ms": _rounded(of.max_ms)
-    }  # fmt: skip
+    return {"n": of.n, "min_ms": of.min_ms, "median_ms": _rounded(of.median_ms), "max_ms": of.max_ms}
 
 
 def _rounded(ms: float | None) -> float | None:
