@@ -8,6 +8,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from regnum_telemetry import conventions as names
@@ -254,8 +255,8 @@ def change_of(spans: Sequence[Span]) -> Change | None:
         unfinished=sorted_out.unfinished,
         unsaid=steps.UNSAID_BEFORE if sorted_out.of_before else (),
         orders=_of_orders(trace, (*chains, *readers, *unseen)),
-        version=_told_first(root, spans, lambda span: span.version),
-        cluster=_told_first(root, spans, lambda span: span.cluster),
+        version=_told_first(root, spans, attrgetter("version")),
+        cluster=_told_first(root, spans, attrgetter("cluster")),
         untold=_untold(trace, sorted_out.of.get(names.FIRST_ANSWER, ())),
     )
 
@@ -263,7 +264,9 @@ def change_of(spans: Sequence[Span]) -> Change | None:
 def _told_first(root: Span | None, spans: Sequence[Span], of: Callable[[Span], str]) -> str:
     """What the root says, or the first span that says anything."""
     told = "" if root is None else of(root)
-    return told or min(((span.start_ns, of(span)) for span in spans if of(span)), default=(0, ""))[1]
+    if told or not any(map(of, spans)):
+        return told
+    return min((span.start_ns, of(span)) for span in spans if of(span))[1]
 
 
 def changes_of(traces: Iterable[Sequence[Span]]) -> list[Change]:
@@ -309,12 +312,12 @@ class _Sorted:
         self.below: dict[str, list[Span]] = defaultdict(list)
         roots: list[Span] = []
         for name, of_it in self.of.items():
-            trait = _trait(name)
-            self.has_parts = self.has_parts or trait.of_a_change
-            new = new or trait.new
-            if trait.root:
+            of_a_change, is_new, is_below, is_root = _trait(name)
+            self.has_parts |= of_a_change
+            new |= is_new
+            if is_root:
                 roots += of_it
-            if trait.below:
+            if is_below:
                 for span in of_it:
                     self.below[span.parent_id].append(span)
         opened = self.of.get(names.CHANGE_OPENED, [])

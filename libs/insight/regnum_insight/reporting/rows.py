@@ -10,7 +10,7 @@ from regnum_telemetry import conventions as names
 
 from regnum_insight.attribution import steps
 from regnum_insight.attribution.chains import Chain, Segment, is_uncertain
-from regnum_insight.attribution.changes import UNKNOWN_KIND, UNTRACED, Change, spread_of
+from regnum_insight.attribution.changes import UNKNOWN_KIND, UNTRACED, Change, Spread, spread_of
 
 _DIGITS: Final = 6
 """To the nanosecond: a sum of steps is to show what was measured, and not what was rounded. A length between two
@@ -138,10 +138,10 @@ def chain_row(chain: Chain) -> dict[str, Any]:
     }
 
 
-def _spread(of: Any) -> Mapping[str, Any]:
-    if of.n == 1:
-        return {"n": 1, "min_ms": of.min_ms, "median_ms": of.min_ms, "max_ms": of.min_ms}
-    return {"n": of.n, "min_ms": of.min_ms, "median_ms": _rounded(of.median_ms), "max_ms": of.max_ms}
+def _spread(of: Spread) -> Mapping[str, Any]:
+    n, least, middle, most = of
+    # Where all are equal, as what the controller did is, that is none of two.
+    return {"n": n, "min_ms": least, "median_ms": middle if least == most else _rounded(middle), "max_ms": most}
 
 
 def _rounded(ms: float | None) -> float | None:

@@ -4,7 +4,6 @@ Memory is what the spans of changes take: a span is held packed until its trace 
 changes nothing is held but what a change could need.
 """
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -90,12 +89,7 @@ class Intake(Tally):
 
     def take(self, spans: Iterable[Span]) -> None:
         """Keep the spans of a document."""
-        trace_of = self.trace_of
-        by_trace: dict[str, list[Span]] = defaultdict(list)
-        for span in spans:
-            by_trace[trace_of(span)].append(span)
-        for trace_id, of_it in by_trace.items():
-            self._waiting.add(trace_id, of_it)
+        self._waiting.add(spans, self.trace_of)
 
     def traces(self) -> Iterator[list[Span]]:
         """The spans of each trace, each once, in the order of ids; a trace is let go of when the next is asked for."""

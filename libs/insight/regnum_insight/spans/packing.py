@@ -2,7 +2,7 @@
 
 import marshal
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, cast
 
 import orjson
@@ -35,19 +35,25 @@ class Waiting:
         self._common: Final[list[tuple[str, int, str, str, str, tuple[str, ...]]]] = []
         """Name, kind, process, version, cluster, and names of attributes, by number."""
 
-    def add(self, trace_id: str, spans: Iterable[Span]) -> None:
-        """Hold spans of one trace, each in some 100 bytes: the more come at once, the less each costs."""
+    def add(self, spans: Iterable[Span], trace_of: Callable[[Span], str]) -> None:
+        """Hold spans, each in some 100 bytes; those of one trace cost the less the more of them come at once.
+
+        ``trace_of`` says of a span to which trace it belongs.
+        """
         numbers = self._numbers
-        rows = []
-        for _, span_id, parent_id, name, kind, start_ns, end_ns, process, attributes, links, version, cluster in spans:
+        by_trace: dict[str, list[tuple[Any, ...]]] = {}
+        for span in spans:
+            _, span_id, parent_id, name, kind, start_ns, end_ns, process, attributes, links, version, cluster = span
             common = (name, kind, process, version, cluster, *attributes)
             number = numbers.get(common)
             if number is None:
                 number = numbers[common] = len(self._common)
                 self._common.append((name, kind, process, version, cluster, tuple(attributes)))
+            rows = by_trace.setdefault(trace_of(span), [])
             rows.append((number, span_id, parent_id, start_ns, end_ns, links, *attributes.values()))
-        # A copy: what the encoder gives was a kilobyte before it was cut, which leaves holes that nothing else fills.
-        self._packs[trace_id].append(memoryview(orjson.dumps(rows)).tobytes())
+        for trace_id, rows in by_trace.items():
+            # A copy: what the encoder gives was a kilobyte before it was cut, which leaves holes that nothing fills.
+            self._packs[trace_id].append(memoryview(orjson.dumps(rows)).tobytes())
 
     def traces(self) -> Iterator[list[Span]]:
         """The spans of each trace as ``spans_of_trace`` has them; a trace is let go of when the next is asked for."""
