@@ -50,6 +50,20 @@ def test_of_spans_that_differ_under_one_id_the_same_one_counts_in_any_order_and_
     assert all(one == found[0] for one in found)
 
 
+def test_spans_that_come_together_go_to_the_trace_that_each_belongs_to():
+    mixed = [one._replace(trace_id=trace * 32) for one in SPANS for trace in "ab"]
+    waiting = Waiting()
+    waiting.add(mixed, lambda one: "b" * 32 if one.name == "append" and one.process == "broker 2" else one.trace_id)
+    first, second = waiting.traces()
+    assert [(one.trace_id, one.span_id) for one in first] == [("a" * 32, one.span_id) for one in SPANS[:3]]
+    assert [(one.trace_id, one.span_id) for one in second] == [("b" * 32, one.span_id) for one in SPANS]
+
+
+def test_any_text_and_any_time_comes_back():
+    odd = span(1, end_ns=2**63 - 1, quoted='"\\\n\x00', foreign="é\U0001f600", empty="", zero="-0", process="ö 1")
+    assert waited(odd) == [odd]
+
+
 def test_traces_come_in_the_order_of_their_ids():
     waiting = Waiting()
     for trace_id in ("c" * 32, "a" * 32, "b" * 32):
