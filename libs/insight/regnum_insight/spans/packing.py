@@ -9,10 +9,10 @@ import orjson
 
 from regnum_insight.spans.span import Span, span_of
 
-_FIELDS: Final = 6
-"""Of a row of ``Waiting``, before the values of attributes."""
 _VERSION: Final = 2
 """Of marshal's format: without references, so that the same span gives the same bytes in every process."""
+
+_Common = tuple[str, int, str, str, str, tuple[str, ...]]
 
 
 def packed(span: Span) -> bytes:
@@ -31,8 +31,8 @@ class Waiting:
     def __init__(self) -> None:
         """Without any."""
         self._packs: Final[dict[str, list[bytes]]] = defaultdict(list)
-        self._numbers: Final[dict[tuple[Any, ...], int]] = {}
-        self._common: Final[list[tuple[str, int, str, str, str, tuple[str, ...]]]] = []
+        self._numbers: Final[dict[_Common, int]] = {}
+        self._common: Final[list[_Common]] = []
         """Name, kind, process, version, cluster, and names of attributes, by number."""
 
     def add(self, spans: Iterable[Span], trace_of: Callable[[Span], str]) -> None:
@@ -44,13 +44,15 @@ class Waiting:
         by_trace: dict[str, list[tuple[Any, ...]]] = {}
         for span in spans:
             _, span_id, parent_id, name, kind, start_ns, end_ns, process, attributes, links, version, cluster = span
-            common = (name, kind, process, version, cluster, *attributes)
+            common = (name, kind, process, version, cluster, tuple(attributes))
             number = numbers.get(common)
             if number is None:
                 number = numbers[common] = len(self._common)
-                self._common.append((name, kind, process, version, cluster, tuple(attributes)))
+                self._common.append(common)
+            values = tuple(attributes.values()) if attributes else 0
             rows = by_trace.setdefault(trace_of(span), [])
-            rows.append((number, span_id, parent_id, start_ns, end_ns, links, *attributes.values()))
+            # Nothing is a number: most have no links, and half of them no attributes.
+            rows.append((number, span_id, parent_id, start_ns, end_ns, links or 0, values))
         for trace_id, rows in by_trace.items():
             # A copy: what the encoder gives was a kilobyte before it was cut, which leaves holes that nothing fills.
             self._packs[trace_id].append(memoryview(orjson.dumps(rows)).tobytes())
@@ -64,10 +66,9 @@ class Waiting:
         common = self._common
         found = []
         for pack in packs:
-            for row in orjson.loads(pack):
-                number, span_id, parent_id, start_ns, end_ns, linked = row[:_FIELDS]
+            for number, span_id, parent_id, start_ns, end_ns, linked, values in orjson.loads(pack):
                 name, kind, process, version, cluster, keys = common[number]
-                attributes = dict(zip(keys, row[_FIELDS:], strict=True)) if keys else {}
+                attributes = dict(zip(keys, values, strict=True)) if values else {}
                 links = tuple(map(tuple, linked)) if linked else ()
                 found.append(span_of((
                     trace_id, span_id, parent_id, name, kind, start_ns, end_ns, process, attributes, links, version,
