@@ -98,7 +98,8 @@ def _line(segment: Segment) -> str:
     length = f"{ms:.6f}"
     raw = length if raw_ms == ms else f"{raw_ms:.6f}"
     bound = "" if bound_ms is None else f"{bound_ms:.6f}"
-    return f"{step},{until},{length},{raw},{bound},{'true' if segment.uncertain else 'false'},{_cell(process)}"
+    uncertain = "true" if is_uncertain(ms, bound_ms) else "false"
+    return f"{step},{until},{length},{raw},{bound},{uncertain},{_cell(process)}"
 
 
 @lru_cache(maxsize=4096)
@@ -123,18 +124,22 @@ def chain_row(chain: Chain) -> dict[str, Any]:
         "outage_ms": chain.outage_ms,
         "retried": chain.retried,
         "error": chain.error or None,
-        "segments": [
-            {
-                "step": step,
-                "until": until,
-                "ms": ms,
-                "raw_ms": raw_ms,
-                "bound_ms": bound_ms,
-                "uncertain": is_uncertain(ms, bound_ms),
-                "process": process,
-            }
-            for step, ms, raw_ms, bound_ms, until, process in chain.segments
-        ],
+        "segments": list(map(_segment_row, chain.segments)),
+    }
+
+
+@lru_cache(maxsize=1024)
+def _segment_row(segment: Segment) -> Mapping[str, Any]:
+    """One segment, for JSON; the same object for equal ones, which partitions of one change have many of."""
+    step, ms, raw_ms, bound_ms, until, process = segment
+    return {
+        "step": step,
+        "until": until,
+        "ms": ms,
+        "raw_ms": raw_ms,
+        "bound_ms": bound_ms,
+        "uncertain": is_uncertain(ms, bound_ms),
+        "process": process,
     }
 
 
