@@ -2,10 +2,11 @@
 
 import json
 import random
+import statistics
 from pathlib import Path
 
 import pytest
-from regnum_insight.attribution.changes import UNKNOWN_KIND, UNTRACED, Change
+from regnum_insight.attribution.changes import UNKNOWN_KIND, UNTRACED, Change, spread_of
 from regnum_insight.engine import analyse
 from regnum_telemetry import conventions as names
 from regnum_testing.change_traces import STEPS_MS, ChangeTrace
@@ -40,6 +41,16 @@ def test_the_chain_of_the_worst_partition_is_a_path_that_adds_up(tmp_path):
     assert change.chains[1].outage_ms == pytest.approx(sum(STEPS_MS.values()) - 4)
     assert change.before_ms == pytest.approx(STEPS_MS["noticed"])
     assert change.complete
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 3, 4, 9])
+def test_the_spread_of_a_step_is_that_of_its_lengths_in_any_order(tmp_path, partitions):
+    ChangeTrace().write(tmp_path)
+    chain = only(tmp_path).worst
+    lengths_ms = random.Random(partitions).sample(range(100), partitions)
+    segments = [chain.segments[0]._replace(step="leads", ms=float(ms)) for ms in lengths_ms]
+    spread = spread_of([chain._replace(segments=(segment,)) for segment in segments])
+    assert spread == {"leads": (partitions, min(lengths_ms), statistics.median(lengths_ms), max(lengths_ms))}
 
 
 @pytest.mark.parametrize("step", [step for step in STEPS_MS if step != "learned"])

@@ -296,6 +296,28 @@ def test_what_is_no_span_is_counted_with_its_reason(tmp_path):
     assert len(intake.aside) == len(bad)
 
 
+NO_IDS = (
+    "00000000 0000001",
+    " " * 16,
+    "0x00000000000001",
+    "1_00000000000000",
+    "\uff10" * 15 + "\uff11",
+    "\xe9" * 16,
+    7,
+)
+
+
+@pytest.mark.parametrize("odd", NO_IDS)
+def test_an_id_of_anything_but_digits_is_none(tmp_path, odd):
+    spans = Spans(9)
+    bad = spans.add("bad", 1, 2) | {"spanId": odd}
+    orphan = spans.add("orphan", 1, 2) | {"parentSpanId": odd}
+    (tmp_path / "a.jsonl").write_text(line([bad, orphan]), encoding="utf-8")
+    intake, found = read(tmp_path)
+    assert [(span.name, span.parent_id) for span in found] == [("orphan", "")]
+    assert intake.spans_refused_n == 1
+
+
 BEGIN = b'{"resourceSpans": 1'
 HOSTILE = {
     "spaces on a torn document's next line": BEGIN + b"\n" + b" " * 50_000,

@@ -9,9 +9,10 @@ order's call leads to the controller, the root to what came before. Boundaries a
 turn cost nothing here. Both ends are the client's, so that the length of the whole depends on its clock alone.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from functools import partial
+from typing import Any, Final, NamedTuple, cast
 
 from regnum_telemetry import conventions as names
 
@@ -58,6 +59,11 @@ Boundary = tuple[int, int, str]
 """A moment that somebody recorded: position of the step that ends with it, nanoseconds, and by whose clock."""
 
 
+def is_uncertain(ms: float, bound_ms: float | None) -> bool:
+    """Whether a length is within what the clocks leave open."""
+    return bound_ms is None or bound_ms >= ms > 0
+
+
 class Segment(NamedTuple):
     """One step of a chain."""
 
@@ -77,7 +83,11 @@ class Segment(NamedTuple):
     @property
     def uncertain(self) -> bool:
         """Whether its length is within what the clocks leave open."""
-        return self.bound_ms is None or self.bound_ms >= self.ms > 0
+        return is_uncertain(self.ms, self.bound_ms)
+
+
+segment_of: Final = cast("Callable[[tuple[Any, ...]], Segment]", partial(tuple.__new__, Segment))
+"""A segment of all its fields in order: see ``span_of``."""
 
 
 class Chain(NamedTuple):
@@ -446,18 +456,21 @@ def _segments(
             offset, last = trace.offsets.get(process, UNKNOWN), process
             correction_ns = offset.correction_ns
         # Neither before what came before it nor after the whole.
-        corrected = ns - correction_ns
-        reached = at if corrected < at else min(corrected, end)
-        raw_reached = raw_at if ns < raw_at else min(ns, end_ns)
+        reached = corrected = ns - correction_ns
+        clock, known = process, offset
+        if corrected > end:
+            # What lies behind the end is cut off there: by the clock of the end.
+            reached, clock, known = end, first, of_first
+        elif corrected < at:
+            reached = at
+        raw_reached = ns if raw_at <= ns <= end_ns else max(raw_at, min(ns, end_ns))
         step = named = steps.STEPS[here]
         if absent and reached > at and (gaps := {other for other in absent if position < other < here}):
             named = steps.UNSEEN if unseen and gaps <= _OF_CLIENTS else steps.UNEXPLAINED
-        # What lies behind the end is cut off there: by the clock of the end.
-        clock, known = (first, of_first) if corrected > end else (process, offset)
         bound = 0.0 if clock == of else _sum(before.bound_ns, known.bound_ns)
         ms = (reached - at) / MS
         raw_ms = ms if raw_reached - raw_at == reached - at else (raw_reached - raw_at) / MS
-        made.append(Segment(named, ms, raw_ms, bound, step, process))
+        made.append(segment_of((named, ms, raw_ms, bound, step, process)))
         raw_at = raw_reached
         if reached > at:
             # What was done before its turn is not where the next step begins.

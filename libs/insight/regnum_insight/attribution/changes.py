@@ -8,7 +8,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from statistics import median
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from regnum_telemetry import conventions as names
@@ -182,7 +182,7 @@ class Change(NamedTuple):
     def steps_ms(self) -> dict[str, float]:
         """Steps of the worst chain, in order; they add up to ``total_ms``. To the nanosecond."""
         found: dict[str, float] = {}
-        for step, ms, *_ in self.worst.segments:
+        for step, ms, _, _, _, _ in self.worst.segments:
             found[step] = round(found[step] + ms, 6) if step in found else ms
         return found
 
@@ -200,13 +200,16 @@ def spread_of(chains: Sequence[Chain]) -> dict[str, Spread]:
     """How each step did over some chains, in the order of steps."""
     lengths: dict[str, list[float]] = defaultdict(list)
     for chain in chains:
-        for segment in chain.segments:
-            lengths[segment.step].append(segment.ms)
-    return {
-        step: Spread(len(of), min(of), median(of), max(of)) if len(of) > 1 else Spread(1, of[0], of[0], of[0])
-        for step in steps.ALL_STEPS
-        if (of := lengths.get(step))
-    }
+        for step, ms, _, _, _, _ in chain.segments:
+            lengths[step].append(ms)
+    return {step: _spread(sorted(lengths[step])) for step in steps.ALL_STEPS if step in lengths}
+
+
+def _spread(ordered: Sequence[float]) -> Spread:
+    """Of lengths in order: the general functions would look for it three times, for each step of each change."""
+    half = len(ordered) // 2
+    middle = ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
+    return Spread(len(ordered), ordered[0], middle, ordered[-1])
 
 
 def change_of(spans: Sequence[Span]) -> Change | None:
@@ -252,8 +255,8 @@ def change_of(spans: Sequence[Span]) -> Change | None:
         unfinished=sorted_out.unfinished,
         unsaid=steps.UNSAID_BEFORE if sorted_out.of_before else (),
         orders=_of_orders(trace, (*chains, *readers, *unseen)),
-        version=_told_first(root, spans, lambda span: span.version),
-        cluster=_told_first(root, spans, lambda span: span.cluster),
+        version=_told_first(root, spans, attrgetter("version")),
+        cluster=_told_first(root, spans, attrgetter("cluster")),
         untold=_untold(trace, sorted_out.of.get(names.FIRST_ANSWER, ())),
     )
 
@@ -261,7 +264,9 @@ def change_of(spans: Sequence[Span]) -> Change | None:
 def _told_first(root: Span | None, spans: Sequence[Span], of: Callable[[Span], str]) -> str:
     """What the root says, or the first span that says anything."""
     told = "" if root is None else of(root)
-    return told or min(((span.start_ns, of(span)) for span in spans if of(span)), default=(0, ""))[1]
+    if told or not any(map(of, spans)):
+        return told
+    return min((span.start_ns, of(span)) for span in spans if of(span))[1]
 
 
 def changes_of(traces: Iterable[Sequence[Span]]) -> list[Change]:
@@ -307,12 +312,12 @@ class _Sorted:
         self.below: dict[str, list[Span]] = defaultdict(list)
         roots: list[Span] = []
         for name, of_it in self.of.items():
-            trait = _trait(name)
-            self.has_parts = self.has_parts or trait.of_a_change
-            new = new or trait.new
-            if trait.root:
+            of_a_change, is_new, is_below, is_root = _trait(name)
+            self.has_parts |= of_a_change
+            new |= is_new
+            if is_root:
                 roots += of_it
-            if trait.below:
+            if is_below:
                 for span in of_it:
                     self.below[span.parent_id].append(span)
         opened = self.of.get(names.CHANGE_OPENED, [])

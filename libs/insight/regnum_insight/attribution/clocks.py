@@ -14,6 +14,8 @@ from regnum_telemetry import conventions as names
 from regnum_insight.spans.span import Kind, Span
 
 _OK: Final = "OK"
+_SERVER: Final = Kind.SERVER.value
+"""A plain number: each span is compared with it."""
 
 
 class Offset(NamedTuple):
@@ -69,7 +71,7 @@ def _constraints(spans: Sequence[Span], by_id: Mapping[str, Span]) -> dict[tuple
     ahead: dict[tuple[str, str], int] = {}
     appends = {_batch(span): span for span in spans if span.name == names.FIRST_APPEND}
     for span in spans:
-        if span.kind == Kind.SERVER:
+        if span.kind == _SERVER:
             found = _of_call(by_id.get(span.parent_id), span)
         elif span.name == names.OUTAGE:
             found = _of_batch(span, appends.get(_batch(span)))

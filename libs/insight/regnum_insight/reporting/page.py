@@ -198,18 +198,20 @@ def _brokers(changes: Sequence[Change]) -> str:
     """New leaders side by side: what is their own part of a chain."""
     shown = (steps.RECEIVED, steps.LEADS, steps.IN_SYNC, steps.APPENDED, steps.REPLICATED, steps.ACKNOWLEDGED)
     led: dict[str, int] = defaultdict(int)
-    of: dict[tuple[str, str], list[float]] = defaultdict(list)
+    of: dict[str, dict[str, list[float]]] = defaultdict(lambda: {step: [] for step in shown})
     for change in changes:
         for chain in change.chains or (change.worst,):
             if chain.leader:
                 led[chain.leader] += 1
-                for step, ms, *_ in chain.segments:
-                    of[chain.leader, step].append(ms)
+                lengths = of[chain.leader]
+                for step, ms, _, _, _, _ in chain.segments:
+                    if step in lengths:
+                        lengths[step].append(ms)
     if not led:
         return ""
     lines, rows = [], []
     for broker, many in sorted(led.items()):
-        medians = [median(each) if (each := of.get((broker, step))) else None for step in shown]
+        medians = [median(each) if (each := of[broker][step]) else None for step in shown]
         lines.append([broker, str(many), *map(_ms, medians)])
         bars, at = [], 0.0
         for step, middle in zip(shown, medians, strict=True):

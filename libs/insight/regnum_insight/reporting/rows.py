@@ -9,8 +9,8 @@ from typing import IO, Any, Final
 from regnum_telemetry import conventions as names
 
 from regnum_insight.attribution import steps
-from regnum_insight.attribution.chains import Chain, Segment
-from regnum_insight.attribution.changes import UNKNOWN_KIND, UNTRACED, Change, spread_of
+from regnum_insight.attribution.chains import Chain, Segment, is_uncertain
+from regnum_insight.attribution.changes import UNKNOWN_KIND, UNTRACED, Change, Spread, spread_of
 
 _DIGITS: Final = 6
 """To the nanosecond: a sum of steps is to show what was measured, and not what was rounded. A length between two
@@ -34,8 +34,8 @@ def row_of(change: Change) -> dict[str, Any]:
         "clocks": [
             {
                 "process": note.process,
-                "ahead_ms": _rounded(note.ahead_ms),
-                "bound_ms": _rounded(note.bound_ms),
+                "ahead_ms": note.ahead_ms,
+                "bound_ms": note.bound_ms,
                 "consistent": note.consistent,
             }
             for note in change.clocks
@@ -81,20 +81,24 @@ def write_csv(file: IO[bytes], changes: Iterable[Change]) -> None:
     file.write(f"{','.join(SEGMENT_COLUMNS)}\n".encode())
     for change in changes:
         about = (change.trace_id, change.kind, change.cause, change.victim, started(change))
+        lines = []
         for chain in chains_of(change):
             # Once for all its lines: of very many changes the file is what takes longest.
             of = ",".join(map(_cell, (*about, chain.name, chain.leader, chain.client, chain.seen_by)))
             of = f"{of},{chain.outage_ms:.6f}"
-            lines = (f"{of},{position},{_line(segment)}\n" for position, segment in enumerate(chain.segments))
-            file.write("".join(lines).encode())
+            lines += [f"{of},{position},{_line(segment)}" for position, segment in enumerate(chain.segments)]
+        lines.append("")
+        file.write("\n".join(lines).encode())
 
 
+@lru_cache(maxsize=1024)
 def _line(segment: Segment) -> str:
+    """What a line says of its segment. Partitions of one change have most of theirs in common."""
     step, ms, raw_ms, bound_ms, until, process = segment
     length = f"{ms:.6f}"
-    raw = length if raw_ms is ms else f"{raw_ms:.6f}"
+    raw = length if raw_ms == ms else f"{raw_ms:.6f}"
     bound = "" if bound_ms is None else f"{bound_ms:.6f}"
-    uncertain = "true" if segment.uncertain else "false"
+    uncertain = "true" if is_uncertain(ms, bound_ms) else "false"
     return f"{step},{until},{length},{raw},{bound},{uncertain},{_cell(process)}"
 
 
@@ -116,32 +120,33 @@ def chain_row(chain: Chain) -> dict[str, Any]:
         "leader_epoch": chain.leader_epoch or None,
         "client": chain.client or None,
         "seen_by": chain.seen_by,
-        "inside_ms": {part: _rounded(ms) for part, ms in chain.inside},
+        "inside_ms": dict(chain.inside),
         "outage_ms": chain.outage_ms,
         "retried": chain.retried,
         "error": chain.error or None,
-        "segments": [
-            {
-                "step": step,
-                "until": until,
-                "ms": ms,
-                "raw_ms": raw_ms,
-                "bound_ms": bound_ms,
-                "uncertain": segment.uncertain,
-                "process": process,
-            }
-            for segment in chain.segments
-            for step, ms, raw_ms, bound_ms, until, process in (segment,)
-        ],
+        "segments": list(map(_segment_row, chain.segments)),
     }
 
 
-def _spread(of: Any) -> Mapping[str, Any]:
-    if of.n == 1:
-        return {"n": 1, "min_ms": of.min_ms, "median_ms": of.min_ms, "max_ms": of.min_ms}
+@lru_cache(maxsize=1024)
+def _segment_row(segment: Segment) -> Mapping[str, Any]:
+    """One segment, for JSON; the same object for equal ones, which partitions of one change have many of."""
+    step, ms, raw_ms, bound_ms, until, process = segment
     return {
-        "n": of.n, "min_ms": _rounded(of.min_ms), "median_ms": _rounded(of.median_ms), "max_ms": _rounded(of.max_ms)
-    }  # fmt: skip
+        "step": step,
+        "until": until,
+        "ms": ms,
+        "raw_ms": raw_ms,
+        "bound_ms": bound_ms,
+        "uncertain": is_uncertain(ms, bound_ms),
+        "process": process,
+    }
+
+
+def _spread(of: Spread) -> Mapping[str, Any]:
+    n, least, middle, most = of
+    # Where all are equal, as what the controller did is, that is none of two.
+    return {"n": n, "min_ms": least, "median_ms": middle if least == most else _rounded(middle), "max_ms": most}
 
 
 def _rounded(ms: float | None) -> float | None:

@@ -4,7 +4,7 @@ Memory is what the spans of changes take: a span is held packed until its trace 
 changes nothing is held but what a change could need.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -87,9 +87,9 @@ class Intake(Tally):
         tally.add(self)
         return tally
 
-    def take(self, span: Span) -> None:
-        """Keep a span."""
-        self._waiting.add(self.trace_of(span), span)
+    def take(self, spans: Iterable[Span]) -> None:
+        """Keep the spans of a document."""
+        self._waiting.add(spans, self.trace_of)
 
     def traces(self) -> Iterator[list[Span]]:
         """The spans of each trace, each once, in the order of ids; a trace is let go of when the next is asked for."""
@@ -115,8 +115,8 @@ def read_folder(
         raise FileNotFoundError(f"there is no file in {folder}")
     for file in files:
         progress(file.name)
-        for span in spans_in(file.name, documents_of(file), selection, intake):
-            intake.take(span)
+        for spans in spans_by_document(file.name, documents_of(file), selection, intake):
+            intake.take(spans)
     return intake
 
 
@@ -134,6 +134,14 @@ def spans_in(file: str, documents: Iterator[object], selection: Selection, tally
 
     A file that cannot be read is set aside as a whole and ends nothing.
     """
+    for spans in spans_by_document(file, documents, selection, tally):
+        yield from spans
+
+
+def spans_by_document(
+    file: str, documents: Iterator[object], selection: Selection, tally: Tally
+) -> Iterator[Sequence[Span]]:
+    """The same, those of each document together."""
     found = 0
     something = False
     tally.files_n += 1
@@ -148,15 +156,16 @@ def spans_in(file: str, documents: Iterator[object], selection: Selection, tally
             if not spans and not is_request(document):
                 tally.documents_foreign_n += 1
                 continue
-            for span in spans:
-                if type(span) is Span:
-                    found += 1
-                    yield span
-                elif isinstance(span, Refused):
-                    tally.spans_refused_n += 1
+            wanted = [span for span in spans if type(span) is Span]
+            if len(wanted) < len(spans):
+                refused = [span for span in spans if type(span) is Refused]
+                tally.spans_refused_n += len(refused)
+                for span in refused:
                     tally.set_aside(file, span.reason, span.about)
-                else:
-                    found += 1
+                found -= len(refused)
+            found += len(spans)
+            if wanted:
+                yield wanted
     except OSError as error:
         tally.files_unread_n += not something
         tally.set_aside(file, f"the file cannot be read: {error.strerror or error}", "")

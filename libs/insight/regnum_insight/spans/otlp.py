@@ -8,13 +8,13 @@ one object. One odd field costs that field: a span is given up only where it has
 import base64
 import binascii
 import reprlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from regnum_insight.spans.span import INTEGER_LIMIT, Kind, Span, process_name
+from regnum_insight.spans.span import INTEGER_LIMIT, Kind, Span, process_name, span_of
 
 TRACE_ID_BYTES: Final = 16
 SPAN_ID_BYTES: Final = 8
@@ -24,9 +24,10 @@ _VERSION: Final = "service.version"
 _ZONE: Final = "cloud.availability_zone"
 _CLUSTER: Final = "regnum.cluster.id"
 _RESOURCE: Final = frozenset({_SERVICE, _INSTANCE, _VERSION, _ZONE, _CLUSTER})
-_HEXADECIMAL: Final = "0123456789abcdef"
-_NO_TRACE: Final = "0" * 2 * TRACE_ID_BYTES
-_NO_SPAN: Final = "0" * 2 * SPAN_ID_BYTES
+_TRACE_ID_DIGITS: Final = 2 * TRACE_ID_BYTES
+_SPAN_ID_DIGITS: Final = 2 * SPAN_ID_BYTES
+_NO_TRACE: Final = "0" * _TRACE_ID_DIGITS
+_NO_SPAN: Final = "0" * _SPAN_ID_DIGITS
 _VALUES: Final = frozenset({
     "stringValue", "intValue", "boolValue", "doubleValue", "bytesValue",
     "string_value", "int_value", "bool_value", "double_value", "bytes_value",
@@ -104,7 +105,7 @@ def spans_of(
             processes.add(told.process)
         for scope in _scopes(group):
             if isinstance(scope, dict):
-                found += [_span(raw, told, selection) for raw in _list(scope, "spans", "spans")]
+                found += _spans(_list(scope, "spans", "spans"), told, selection)
     return found
 
 
@@ -134,38 +135,47 @@ def is_request(document: object) -> bool:
     )
 
 
-def _span(raw: Any, writer: _Writer, selection: Selection) -> Span | Refused | Passed:
-    """A span: read at once where it is written as OTLP says, and field by field otherwise."""
-    try:
-        name = raw["name"]
-        if not selection.is_wanted(name):
-            return Passed.PASSED if name else _odd_span(raw, writer, selection)
-        trace_id, span_id, kind = raw["traceId"], raw["spanId"], raw["kind"]
-        start_ns, end_ns = int(raw["startTimeUnixNano"]), int(raw["endTimeUnixNano"])
-        parent_id = raw.get("parentSpanId") or ""
-        plain = (
-            type(name) is str
-            and name != ""
-            and len(trace_id) == len(_NO_TRACE)
-            and len(span_id) == len(_NO_SPAN)
-            and (not parent_id or len(parent_id) == len(_NO_SPAN))
-            and not (trace_id + span_id + parent_id).strip(_HEXADECIMAL)
-            and trace_id != _NO_TRACE
-            and _NO_SPAN not in (span_id, parent_id)
-            and type(kind) is int
-            and 0 <= kind <= _KIND_MAX
-            and 0 < start_ns <= end_ns < INTEGER_LIMIT
-        )
-    except (TypeError, KeyError, ValueError, OverflowError, AttributeError):
-        plain = False
-    if not plain:
-        return _odd_span(raw, writer, selection)
-    attributes = _attributes(raw.get("attributes"), selection.attributes)
-    links = _links(raw["links"]) if raw.get("links") else ()
+def _spans(raws: Iterable[Any], writer: _Writer, selection: Selection) -> Iterator[Span | Refused | Passed]:
+    """Spans: read at once where they are written as OTLP says, and field by field otherwise.
+
+    One function with all of it: where there are millions, calls for each would take a third of the time.
+    """
+    is_wanted, kept = selection.is_wanted, selection.attributes
     (process, version, _), cluster = writer
-    return Span(
-        trace_id, span_id, parent_id, name, kind, start_ns, end_ns, process, attributes, links, version, cluster
-    )
+    for raw in raws:
+        try:
+            name = raw["name"]
+            if not is_wanted(name):
+                yield Passed.PASSED if name else _odd_span(raw, writer, selection)
+                continue
+            trace_id, span_id, kind = raw["traceId"], raw["spanId"], raw["kind"]
+            start_ns, end_ns = int(raw["startTimeUnixNano"]), int(raw["endTimeUnixNano"])
+            parent_id = raw.get("parentSpanId") or ""
+            plain = (
+                type(name) is str
+                and name != ""
+                and len(trace_id) == _TRACE_ID_DIGITS
+                and len(span_id) == _SPAN_ID_DIGITS
+                and (not parent_id or len(parent_id) == _SPAN_ID_DIGITS)
+                # There and back: digits, in lower case, and nothing else.
+                and bytes.fromhex(ids := trace_id + span_id + parent_id).hex() == ids
+                and trace_id != _NO_TRACE
+                and _NO_SPAN not in (span_id, parent_id)
+                and type(kind) is int
+                and 0 <= kind <= _KIND_MAX
+                and 0 < start_ns <= end_ns < INTEGER_LIMIT
+            )
+        except (TypeError, KeyError, ValueError, OverflowError, AttributeError):
+            plain = False
+        if not plain:
+            yield _odd_span(raw, writer, selection)
+            continue
+        pairs, linked = raw.get("attributes"), raw.get("links")
+        attributes = _attributes(pairs, kept) if pairs else {}
+        links = _links(linked) if linked else ()
+        yield span_of(
+            (trace_id, span_id, parent_id, name, kind, start_ns, end_ns, process, attributes, links, version, cluster)
+        )
 
 
 def _odd_span(raw: object, writer: _Writer, selection: Selection) -> Span | Refused | Passed:
@@ -245,10 +255,13 @@ def _attributes(raw: object, kept: Collection[str] | None = None) -> dict[str, s
             for pair in raw:
                 key = pair["key"]
                 if key in kept:
-                    # One text is what nearly every attribute is.
-                    ((_, text),) = pair["value"].items()
-                    if type(text) is not str:
-                        text = _text(pair["value"])
+                    value = pair["value"]
+                    # What nearly every attribute is.
+                    text = value.get("stringValue") or value.get("intValue")
+                    if type(text) is not str or len(value) > 1:
+                        ((_, text),) = value.items()
+                        if type(text) is not str:
+                            text = _text(value)
                     if text is not None:
                         found[key] = text
         except (TypeError, KeyError, ValueError, AttributeError, RecursionError):
@@ -315,8 +328,6 @@ def _id(raw: object, length: int) -> str:
     """An id in hexadecimal digits; empty where there is none, or it is all zero, or it is no id."""
     if type(raw) is not str or not raw:
         return ""
-    if len(raw) == 2 * length and not raw.strip(_HEXADECIMAL):
-        return raw if raw.strip("0") else ""
     try:
         value = bytes.fromhex(raw) if len(raw) == 2 * length else base64.b64decode(raw, validate=True)
     except (ValueError, binascii.Error):

@@ -1,8 +1,9 @@
 """One span, flat: what a line of OTLP says of it and of its process. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import IntEnum
-from typing import Final, NamedTuple
+from functools import partial
+from typing import Any, Final, NamedTuple, cast
 
 INTEGER_LIMIT: Final = 2**63
 """Integers of OTLP, and of every table, are below it."""
@@ -62,3 +63,7 @@ class Span(NamedTuple):
         except ValueError:
             return None
         return number if abs(number) < INTEGER_LIMIT else None
+
+
+span_of: Final = cast("Callable[[tuple[Any, ...]], Span]", partial(tuple.__new__, Span))
+"""A span of all its fields in order: where there are millions, half the time that a call with each of them takes."""

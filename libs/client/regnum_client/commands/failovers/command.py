@@ -166,29 +166,35 @@ def _trends(tables: Path, since: date | None, by: By, output: Output) -> str:
 
 def _here(source: Path, out: Path, output: Output, before: Path | None) -> str:
     """In this process. Raises CommandFailedError where there are no traces."""
-    # Only this command needs what reads traces.
-    from regnum_insight.engine import analyse, no_collection  # noqa: PLC0415
+    from regnum_insight.engine import no_collection  # noqa: PLC0415 - only this command needs what reads traces
+
+    # All that is read is let go of within: a collection after it would look through millions of objects.
+    with no_collection():
+        return _reported(source, out, output, before)
+
+
+def _reported(source: Path, out: Path, output: Output, before: Path | None) -> str:
+    from regnum_insight.engine import analyse  # noqa: PLC0415
     from regnum_insight.reporting.comparing import compare, comparison_text  # noqa: PLC0415
     from regnum_insight.reporting.files import document_of, text_of, write_files  # noqa: PLC0415
 
-    with no_collection():
-        try:
-            analysis = analyse(source)
-            compared = None
-            if before is not None:
-                other = analyse(before)
-                wrote = (other.intake.processes, analysis.intake.processes)
-                compared = compare(other.changes, analysis.changes, wrote=wrote)
-        except FileNotFoundError as error:
-            raise failed(NO_TRACES_STATUS, f"{error}; name the folder that has traces with --traces") from error
-        try:
-            write_files(analysis, out, source=str(source), now_s=time.time())
-        except OSError as error:
-            raise failed(1, f"the report cannot be written: {error}") from error
-        if output is Output.TABLE:
-            told = [] if compared is None else [f"\nbeside {before}: {comparison_text(compared)}"]
-            return "\n".join([text_of(analysis, out), *told, ""])
-        return json.dumps(document_of(analysis, out, compared))
+    try:
+        analysis = analyse(source)
+        compared = None
+        if before is not None:
+            other = analyse(before)
+            wrote = (other.intake.processes, analysis.intake.processes)
+            compared = compare(other.changes, analysis.changes, wrote=wrote)
+    except FileNotFoundError as error:
+        raise failed(NO_TRACES_STATUS, f"{error}; name the folder that has traces with --traces") from error
+    try:
+        write_files(analysis, out, source=str(source), now_s=time.time())
+    except OSError as error:
+        raise failed(1, f"the report cannot be written: {error}") from error
+    if output is Output.TABLE:
+        told = [] if compared is None else [f"\nbeside {before}: {comparison_text(compared)}"]
+        return "\n".join([text_of(analysis, out), *told, ""])
+    return json.dumps(document_of(analysis, out, compared))
 
 
 async def _by_spark(source: Path, out: Path, output: Output) -> str:
