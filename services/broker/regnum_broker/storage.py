@@ -114,9 +114,8 @@ class Storage:
         """Of clients, on the threads that read for them: whoever has jobs of no bound takes one for each."""
         self._writer: Final = LogWriter(tell=self._wake, clock=clock, make_pool=make_pool)
         self._readers, self._own_readers = make_pool("log-reader", readers), make_pool("replication-reader", readers)
-        self._remover: Final = make_pool("log-remover", 1)
+        self._remover, self._cleaner = make_pool("log-remover", 1), make_pool("log-cleaner", 1)
         self._syncer, self._journal_syncer = make_pool("log-syncer", 1), make_pool("journal-syncer", 1)
-        self._cleaner: Final = make_pool("log-cleaner", 1)
         self._checker: Final = make_pool("batch-checker", CHECKERS)
         self._stop_cleaning: Final = threading.Event()
         self._commit: Final = GroupCommit(
@@ -131,8 +130,7 @@ class Storage:
         self._delivery_due = False
         self._looking: asyncio.TimerHandle | None = None
         """When the loop looks next what the writer has ended; None: it has nothing to do."""
-        self._writing_index = False
-        self._closing = False
+        self._writing_index = self._closing = False
         self.segments_begun: Final = asyncio.Event()
         """Set when there is something in ``LogDirectory.segments_begun``."""
         self.segments_closed: Final = asyncio.Event()
@@ -187,12 +185,11 @@ class Storage:
         job: Callable[[], T],
         *,
         size_bytes: int = 0,
-        replicated: bool = False,  # noqa: ARG002 - failpoints tell what a leader sent from what producers send
+        replicated: bool = False,  # noqa: ARG002 - tells failpoints what a leader sent
     ) -> asyncio.Future[T]:
         """Hand a job in, with that many bytes of records, and go on: the future is its outcome. Waits only for room."""
-        brought_s = self._times.now_s()
+        timed = self._times.timed(job, self._times.now_s())
         await self._room.enter(size_bytes)
-        timed = self._times.timed(job, brought_s)
         return self._submit(self._writer, timed, finished=lambda: self._room.leave(size_bytes), size_bytes=size_bytes)
 
     async def write_first(self, job: Callable[[], T]) -> T:
