@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql.types import StructType
 from regnum_client import Admin, TopicPartition
+from regnum_failover.traces.packs import apart
 from regnum_failover.traces.source import TracesSource
 from regnum_insight.attribution.changes import Change, change_of
 from regnum_insight.engine import analyse
@@ -72,7 +73,7 @@ def of_topic(bootstrap: str) -> list[Change]:
         for batch in reader.read(part):
             for row in batch.to_pylist():
                 if row["trace_id"] is not None:
-                    packs[row["trace_id"]].append(row["span"])
+                    packs[row["trace_id"]] += apart(row["span"])
     found = (change_of(spans_of_trace(trace, packs[trace])) for trace in sorted(packs))
     return [change for change in found if change is not None]
 

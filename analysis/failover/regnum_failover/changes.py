@@ -6,14 +6,18 @@ come. So reading a span and attributing a trace are `regnum_insight`'s, and Spar
 The attribution is Python, so executors need this package, `regnum_insight` and `regnum_telemetry`, as the driver does.
 """
 
+from collections.abc import Callable, Sequence
+
 import pyarrow as pa
 from pyspark.sql import DataFrame, GroupedData
 from pyspark.sql import functions as F  # noqa: N812 - the name that every reader of Spark code expects
 from pyspark.sql.pandas.functions import arrow_udf
 from regnum_insight.attribution.changes import Change, change_of
+from regnum_insight.engine import no_collection
 from regnum_insight.spans.packing import spans_of_trace
 
-from regnum_failover.rows import ATTRIBUTED, attributed
+from regnum_failover.rows import ATTRIBUTED, PACKED, attributed, packed
+from regnum_failover.traces.packs import apart
 
 
 def changes_of(records: DataFrame) -> DataFrame:
@@ -52,18 +56,28 @@ def gathered(grouped: GroupedData) -> DataFrame:
 
 def attribute(traces: DataFrame) -> DataFrame:
     """The same of spans that are grouped: ``trace_id``, ``spans``."""
+    return _told(traces, attributed, ATTRIBUTED)
+
+
+def find(traces: DataFrame) -> DataFrame:
+    """The same, of which ``of`` has (``PACKED``) what makes no rows in the JVM."""
+    return _told(traces, packed, PACKED)
+
+
+def _told(traces: DataFrame, made: Callable[[Sequence[tuple[Change | None, int]]], pa.Array], kind: str) -> DataFrame:
+    def of_traces(trace_ids: pa.Array, spans: pa.Array) -> pa.Array:
+        with no_collection():
+            return made([_of_trace(*trace) for trace in zip(trace_ids.to_pylist(), spans.to_pylist(), strict=True)])
+
     # Its kind is told by the hints of the function; Spark's own stubs ask for a number, which Spark warns of.
-    of = arrow_udf(_attributed, ATTRIBUTED)(F.col("trace_id"), F.col("spans"))  # type: ignore[call-overload]
+    of = arrow_udf(of_traces, kind)(F.col("trace_id"), F.col("spans"))  # type: ignore[call-overload]
     told = F.when(F.col("trace_id").isNull(), F.col("spans"))
     return traces.select("trace_id", of.alias("of"), told.alias("told"))
-
-
-def _attributed(traces: pa.Array, spans: pa.Array) -> pa.Array:
-    return attributed([_of_trace(*trace) for trace in zip(traces.to_pylist(), spans.to_pylist(), strict=True)])
 
 
 def _of_trace(trace_id: str | None, packs: list[bytes]) -> tuple[Change | None, int]:
     if trace_id is None:
         return None, 0
-    spans = spans_of_trace(trace_id, packs)
-    return change_of(spans), len(packs) - len(spans)
+    each = [span for pack in packs for span in apart(pack)]
+    spans = spans_of_trace(trace_id, each)
+    return change_of(spans), len(each) - len(spans)

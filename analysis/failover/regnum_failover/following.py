@@ -19,7 +19,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from regnum_insight.attribution.changes import UNTRACED, Change
 from regnum_insight.spans.intake import Tally
 
-from regnum_failover.changes import attribute, traces_as_they_come
+from regnum_failover.changes import find, traces_as_they_come
+from regnum_failover.rows import unpacked
 from regnum_failover.tables.growing import merged, placed_of
 from regnum_failover.traces.options import STORE_TIMEOUT_S
 
@@ -56,7 +57,7 @@ def follow(
         traces = step.persist(StorageLevel.MEMORY_AND_DISK)
         try:
             merged(placed_of(traces, number + 1, with_spans=with_spans), tables, number + 1, store_timeout_s)
-            found = attribute(traces)
+            found = find(traces)
             changes: list[Change] = []
             tally = Tally()
             rows = found.where(found["of.change"].isNotNull() | found["told"].isNotNull()).select("of.change", "told")
@@ -64,7 +65,7 @@ def follow(
                 for one in row["told"] or ():
                     tally.add(pickle.loads(one))  # noqa: S301 - of this job's own workers
                 if row["change"] is not None:
-                    changes.append(pickle.loads(row["change"]))  # noqa: S301 - likewise
+                    changes.append(unpacked(row["change"]))
             read(tally)
             changes = [change for change in changes if change.kind != UNTRACED]
             if changes:

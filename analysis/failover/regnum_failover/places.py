@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from regnum_failover import runs
-from regnum_failover.objects.address import BucketAddress, is_bucket, parse
+from regnum_failover.objects.address import AddressError, BucketAddress, is_bucket, parse
 from regnum_failover.objects.leaving import clear, leave
 from regnum_failover.objects.store import ObjectStore, StoreError
 from regnum_failover.traces.listing import in_bucket, in_folder
@@ -44,10 +44,10 @@ class Traces:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Where Spark writes, and what becomes of it."""
+    """Where tables are written, and what becomes of them."""
 
     folder: str
-    """For Spark."""
+    """For this process."""
     named: str
     """Where it is to be found afterwards."""
     finish: Callable[[Callable[[], str]], list[str]]
@@ -91,6 +91,8 @@ def target_of(
     if is_bucket(place):
         with _bucket(parse(place), opened, clocks, keep_days, deadline_s) as target:
             yield target
+    elif "://" in place:
+        raise AddressError(f"{place} is neither a folder nor a bucket; write s3://BUCKET/PREFIX, or a path")
     elif each_run:
         with _run_folder(Path(place), clocks, keep_days) as target:
             yield target

@@ -2,19 +2,24 @@
 
 import json
 import pickle
+import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Final
 
+import pyarrow.parquet as pq
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name that every reader of Spark code expects
 from regnum_insight.attribution.changes import UNKNOWN_KIND, UNTRACED, Change
+from regnum_insight.engine import no_collection
 from regnum_insight.reporting.rows import row_of
 from regnum_insight.reporting.text import chain_text, notes_of, tables_of
 from regnum_insight.spans.intake import Tally
 
-from regnum_failover.changes import changes_of
+from regnum_failover.changes import find, gathered
+from regnum_failover.rows import failovers_in, stages_in, unpacked
 
 FAILOVERS_DIR: Final = "failovers"
 """Below the output: a row for each change of leadership."""
@@ -22,6 +27,8 @@ STAGES_DIR: Final = "stages"
 """Below the output: a row for each step of each chain."""
 MALFORMED_DIR: Final = "malformed"
 """Below the output: what was set aside, as JSON lines."""
+_CHUNK: Final = 2_000
+"""Changes whose rows this process has at a time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,36 +92,50 @@ def write_report(records: DataFrame, out: str, *, named: str | None = None, note
 
     ``records`` are rows of ``TracesSource``; ``named`` is where the tables will lie in the end, when that is elsewhere.
     """
-    found = changes_of(records).persist(StorageLevel.MEMORY_AND_DISK)
-    write_tables(found, f"{out}/{FAILOVERS_DIR}", f"{out}/{STAGES_DIR}")
+    found = find(gathered(records.groupBy("trace_id"))).persist(StorageLevel.MEMORY_AND_DISK)
+    # First and by itself: an iterator takes one partition after another.
+    (counted,) = found.agg(F.sum("of.repeated").alias("repeated")).collect()
     attributed: list[Change] = []
     tally = Tally()
-    repeated = 0
-    for row in found.select("of.change", "of.repeated", "told").toLocalIterator():
-        repeated += row["repeated"]
-        if row["change"] is not None:
-            attributed.append(pickle.loads(row["change"]))  # noqa: S301 - of this job's own workers
-        for told in row["told"] or ():
-            tally.add(pickle.loads(told))  # noqa: S301 - likewise
-    _write_aside(records.sparkSession, tally, f"{out}/{MALFORMED_DIR}")
+    with no_collection():
+        told_any = F.col("of.change").isNotNull() | F.col("told").isNotNull()
+        for row in found.where(told_any).select("of.change", "told").toLocalIterator():
+            if row["change"] is not None:
+                attributed.append(unpacked(row["change"]))
+            for told in row["told"] or ():
+                tally.add(pickle.loads(told))  # noqa: S301 - of this job's own workers
+        attributed.sort(key=lambda change: (change.start_ns, change.trace_id))
+        write_tables([change for change in attributed if change.kind != UNTRACED], Path(out))
+    write_aside(tally, Path(out))
     return Report(
-        changes=sorted(attributed, key=lambda change: (change.start_ns, change.trace_id)),
+        changes=attributed,
         tally=tally,
-        spans_repeated_n=repeated,
+        spans_repeated_n=counted["repeated"],
         out=out if named is None else named,
         notes=notes,
     )
 
 
-def write_tables(found: DataFrame, failovers: str, stages: str) -> None:
-    """Write what ``changes_of`` found into two folders, in the place of what is there."""
-    changes = found.where(F.col("of.failover.kind") != UNTRACED)
-    changes.select("of.failover.*").coalesce(1).write.mode("overwrite").parquet(failovers)
-    steps = changes.select(F.explode("of.stages").alias("stage")).select("stage.*")
-    steps.coalesce(1).write.mode("overwrite").parquet(stages)
+def write_tables(changes: Sequence[Change], out: Path) -> None:
+    """Write rows of changes into two folders, in the place of what is there. Raises OSError.
+
+    This process has the changes anyway; as rows in the JVM, and files of Spark's, they cost as much as reading them.
+    """
+    for name, rows_in in ((FAILOVERS_DIR, failovers_in), (STAGES_DIR, stages_in)):
+        with pq.ParquetWriter(_replaced(out / name) / "part-0.parquet", rows_in(()).schema, compression="zstd") as file:
+            for begin in range(0, len(changes), _CHUNK):
+                file.write_batch(rows_in(changes[begin : begin + _CHUNK]))
 
 
-def _write_aside(spark: SparkSession, tally: Tally, folder: str) -> None:
-    rows = [(one.file, one.reason, one.text) for one in tally.aside]
-    aside = spark.createDataFrame(rows, "file STRING, reason STRING, text STRING")
-    aside.coalesce(1).write.mode("overwrite").json(folder)
+def write_aside(tally: Tally, out: Path) -> None:
+    """Write what was set aside, in the place of what is there. Raises OSError."""
+    lines = (json.dumps(asdict(one), ensure_ascii=False, separators=(",", ":")) for one in tally.aside)
+    file = _replaced(out / MALFORMED_DIR) / "part-0.json"
+    file.write_text("".join(f"{text}\n" for text in lines), encoding="utf-8", errors="backslashreplace")
+
+
+def _replaced(folder: Path) -> Path:
+    if folder.exists():
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True)
+    return folder

@@ -33,7 +33,7 @@ SUBMITTED_SETTINGS: Final = {
     # Of the default's 200 most partitions are empty, and of a stream each costs every step.
     "spark.sql.shuffle.partitions": "16",
 }
-"""What suits a run that was submitted; given where the submission names nothing else."""
+"""What suits a run that was submitted to a cluster; given where the submission names nothing else."""
 
 
 def is_submitted(environment: Mapping[str, str]) -> bool:
@@ -46,9 +46,14 @@ def use_this_python() -> None:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 
-def unnamed(is_named: Callable[[str], bool]) -> dict[str, str]:
-    """Those of SUBMITTED_SETTINGS that a submission does not name."""
-    return {key: value for key, value in SUBMITTED_SETTINGS.items() if not is_named(key)}
+def unnamed(is_named: Callable[[str], bool], *, master: str, cores: int) -> dict[str, str]:
+    """What a submission does not name of what suits it: on one machine a partition for each of its cores, as planned.
+
+    To plan anew between stages costs each query of a small machine a tenth of the whole job's.
+    """
+    local = {"spark.sql.shuffle.partitions": str(cores), "spark.sql.adaptive.enabled": "false"}
+    settings = local if master.startswith("local") else SUBMITTED_SETTINGS
+    return {key: value for key, value in settings.items() if not is_named(key)}
 
 
 @contextmanager
@@ -72,7 +77,9 @@ def open_session(master: str = "local[*]") -> SparkSession:
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     if submitted:
-        for key, value in unnamed(spark.sparkContext.getConf().contains).items():
+        context = spark.sparkContext
+        given = unnamed(context.getConf().contains, master=context.master or "", cores=context.defaultParallelism)
+        for key, value in given.items():
             spark.conf.set(key, value)
     spark.sparkContext.setLogLevel("ERROR")
     return spark

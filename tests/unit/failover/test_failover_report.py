@@ -5,6 +5,7 @@ import random
 from pathlib import Path
 
 import pytest
+from regnum_failover.changes import changes_of
 from regnum_failover.report import Report, write_report
 from regnum_failover.traces.source import records_of
 from regnum_insight.engine import analyse
@@ -103,6 +104,10 @@ def test_tables_are_written_and_written_again(spark, tmp_path):
         lengths[key] = lengths.get(key, 0.0) + row["ms"]
     told = {row["trace_id"]: row["total_ms"] for row in spark.read.parquet(f"{tmp_path}/out/failovers").collect()}
     assert told == {row["trace_id"]: row["total_ms"] for row in again.failovers}
+    # A job of somebody else's finds the same rows.
+    found = changes_of(records_of(spark, f"{tmp_path}/traces")).where("of.failover.kind is not null")
+    written = spark.read.parquet(f"{tmp_path}/out/failovers")
+    assert sorted(found.select("of.failover.*").collect()) == sorted(written.collect())
     for trace_id, total in told.items():
         assert max(ms for key, ms in lengths.items() if key[0] == trace_id) == pytest.approx(total)
     assert "broker 2" in again.to_text()

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from regnum_failover.objects.address import AddressError
 from regnum_failover.objects.s3 import S3ObjectStore
 from regnum_failover.objects.store import NoTracesError, StoreError
 from regnum_failover.places import Clocks, target_of, traces_of
@@ -30,7 +31,7 @@ def nobody(_address: object) -> S3ObjectStore:
     raise AssertionError("a folder asks no store")
 
 
-def run_folder(out: Path, keep_days: float | None = None):
+def run_folder(out: Path | str, keep_days: float | None = None):
     return target_of(str(out), nobody, CLOCKS, each_run=True, keep_days=keep_days, deadline_s=1)
 
 
@@ -52,6 +53,11 @@ def break_off(out: Path) -> None:
     with run_folder(out) as target:
         (Path(target.folder) / "half").touch()
         raise StoreError("the store went away")
+
+
+def test_a_place_of_another_scheme_is_no_folder():
+    with pytest.raises(AddressError, match="hdfs://a/out is neither a folder nor a bucket"), run_folder("hdfs://a/out"):
+        pass
 
 
 def test_a_run_that_is_not_finished_leaves_nothing(tmp_path):

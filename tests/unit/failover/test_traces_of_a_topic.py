@@ -11,6 +11,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from regnum_client import Producer
 from regnum_failover.__main__ import late_s_of, main, parser
 from regnum_failover.traces.options import topic_of
+from regnum_failover.traces.packs import apart
 from regnum_failover.traces.source import TracesSource
 from regnum_failover.traces.topic import TopicTracesStreamReader, options_of
 from regnum_insight.spans.intake import Tally
@@ -30,7 +31,7 @@ class Moment:
 
 
 def rows(reader: Any, parts: list[Any]) -> tuple[list[tuple[Any, ...]], Tally, set[Any]]:
-    """Rows of spans, what tasks told, and the moments that they told it with."""
+    """Spans by trace, what tasks told, and the moments that they told it with."""
     found, total, moments = [], Tally(), set()
     for part in parts:
         task, of = pickle.loads(pickle.dumps((reader, part)))  # noqa: S301 - made here
@@ -40,7 +41,7 @@ def rows(reader: Any, parts: list[Any]) -> tuple[list[tuple[Any, ...]], Tally, s
                     total.add(pickle.loads(row["span"]))  # noqa: S301 - likewise
                     moments.add(row["ended"] and row["ended"].timestamp())
                 else:
-                    found.append(tuple(row.values()))
+                    found += [(row["trace_id"], span) for span in apart(row["span"])]
     return sorted(found), total, moments
 
 

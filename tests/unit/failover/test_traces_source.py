@@ -11,6 +11,7 @@ import pytest
 from regnum_failover.objects.store import ObjectGoneError, StoreUnreachableError
 from regnum_failover.traces.listing import in_folder
 from regnum_failover.traces.options import present
+from regnum_failover.traces.packs import apart
 from regnum_failover.traces.pieces import documents_of_piece, of_path, of_pieces
 from regnum_failover.traces.plan import TraceFile, parts_of
 from regnum_failover.traces.planned import Planned, read_plan, write_plan
@@ -77,6 +78,21 @@ def test_a_task_tells_what_it_read_and_what_it_could_not(tmp_path):
     assert (tally.files_n, tally.files_unread_n, tally.documents_torn_n) == (3, 2, 1)
     assert [one.file for one in tally.aside] == ["a.jsonl", "gone.jsonl", tmp_path.name]
     assert tally.spans_n == len(broker_failover(1, 0))
+
+
+def test_spans_of_a_trace_that_lie_together_are_one_row_and_in_a_stream_each_is_one(tmp_path):
+    """Its end is that of the latest; in a stream what ends apart may belong to two sessions."""
+    spans = [line(broker_failover(number, 0)) for number in (1, 2, 1)]
+    (tmp_path / "a.jsonl").write_text("".join(f"{text}\n" for text in spans), encoding="utf-8")
+    piece, moment_us = Piece(f"{tmp_path}/a.jsonl"), 2 * 10**15
+    (batch,), (streamed,) = rows_of([piece], of_path), rows_of([piece], of_path, moment_us=moment_us)
+    alone = [row for row in streamed.to_pylist() if row["trace_id"]]
+    for row in batch.to_pylist()[:-1]:
+        of_it = [one for one in alone if one["trace_id"] == row["trace_id"]]
+        assert list(apart(row["span"])) == [one["span"] for one in of_it]
+        assert row["ended"] == max(one["ended"] for one in of_it)
+    assert [row["trace_id"] for row in batch.to_pylist()] == [*dict.fromkeys(one["trace_id"] for one in alone), None]
+    assert len(alone) > 20
 
 
 def test_pieces_of_a_file_are_one_file_and_none_is_empty(tmp_path):

@@ -18,15 +18,17 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that every reader of Spark code expects
 from pyspark.sql.pandas.functions import arrow_udf
+from regnum_insight.engine import no_collection
 from regnum_insight.spans.growth import pieces_since
 from regnum_insight.spans.intake import Tally
 from regnum_insight.tables import columns
@@ -126,7 +128,7 @@ def grow(session: Callable[[], AbstractContextManager[SparkSession]], of: Growin
         of: what grows.
         now_s: this moment.
     """
-    with alone(of.tables):
+    with alone(of.tables), no_collection():
         return _grow(session, of, now_s)
 
 
@@ -171,7 +173,8 @@ def placed_of(traces: DataFrame, run: int, *, with_spans: bool) -> DataFrame:
 
     def of_traces(trace_ids: pa.Array, spans: pa.Array) -> pa.Array:
         told = zip(trace_ids.to_pylist(), spans.to_pylist(), strict=True)
-        return pa.array([placed(*one, run, with_spans=with_spans) for one in told], _PLACES)
+        with no_collection():
+            return pa.array([placed(*one, run, with_spans=with_spans) for one in told], _PLACES)
 
     # Its kind is told by the hints of the function; Spark's own stubs ask for a number, which Spark warns of.
     of = arrow_udf(of_traces, _PLACED)(F.col("trace_id"), F.col("spans"))  # type: ignore[call-overload]
@@ -188,7 +191,8 @@ def merged(
         shelf = shelf_of(tables, {**os.environ, **more}, timeout_s)
         places = map(Place, clusters.to_pylist(), dates.to_pylist())
         # One after another: a partition may have much to tell.
-        counts = [merge(shelf, here, some.as_py(), run) for here, some in zip(places, told, strict=True)]
+        with no_collection():
+            counts = [merge(shelf, here, some.as_py(), run) for here, some in zip(places, told, strict=True)]
         return pa.array(counts, pa.list_(pa.int64()))
 
     rows = placed.select(F.explode("placed").alias("one")).select("one.*")
@@ -229,7 +233,7 @@ class _TracesInSpark:
         self._run = run
 
     def newest_us(self) -> int:
-        newest_us: int | None = self._placed.agg(F.max("ended_us").alias("newest")).collect()[0]["newest"]
+        newest_us: int | None = self._told["newest"]
         return newest_us or 0
 
     def merged(self) -> list[Merged]:
@@ -237,11 +241,19 @@ class _TracesInSpark:
 
     def tally(self) -> Tally:
         tally = Tally()
-        rows = self._placed.where(F.col("trace_id").isNull()).select(F.explode("spans").alias("told"))
-        # An iterator has a job for each partition, and these are few rows.
-        for row in rows.coalesce(1).toLocalIterator():
-            tally.add(pickle.loads(row["told"]))  # noqa: S301 - of this job's own workers
+        for of_tasks in self._told["tallies"]:
+            for told in of_tasks:
+                tally.add(pickle.loads(told))  # noqa: S301 - of this job's own workers
         return tally
+
+    @cached_property
+    def _told(self) -> Row:
+        """What is asked of all rows at once: each query more costs a second, however small."""
+        tallies = F.when(F.col("trace_id").isNull(), F.col("spans"))
+        (told,) = self._placed.agg(
+            F.max("ended_us").alias("newest"), F.collect_list(tallies).alias("tallies")
+        ).collect()
+        return told
 
     def kept(self, settled_us: int) -> tuple[list[tuple[str, int, bytes]], int]:
         spans = F.col("spans")

@@ -17,6 +17,7 @@ from regnum_insight.tables.rows import Place
 from regnum_failover.tables.ledger import Shelf
 from regnum_failover.tables.merging import Merged, merge
 from regnum_failover.tables.placing import KEPT, TOLD, marked, placed
+from regnum_failover.traces.packs import bytes_of
 
 BYTES_MAX: Final = 32 * 2**20
 """Packed spans that a run holds: some 130,000. Of what is compressed only reading tells how many there are."""
@@ -37,15 +38,15 @@ def gather(batches: Iterable[pa.RecordBatch], *, bytes_max: int) -> Mapping[str 
     traces: dict[str | None, Trace] = defaultdict(Trace)
     size = 0
     for batch in batches:
-        size += batch.column("span").nbytes
-        if size > bytes_max:
-            return None
         ended = batch.column("ended").cast(pa.int64())
         columns = (batch.column("trace_id"), ended, batch.column("span"))
         for trace_id, ended_us, pack in zip(*(column.to_pylist() for column in columns), strict=True):
             trace = traces[trace_id]
             trace.packs.append(pack)
             trace.ended_us = max(trace.ended_us, ended_us or 0)
+            size += bytes_of(pack)
+        if size > bytes_max:
+            return None
     return traces
 
 

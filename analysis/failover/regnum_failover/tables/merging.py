@@ -11,7 +11,6 @@ come too late: its row stays.
 """
 
 import marshal
-import zlib
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
@@ -21,6 +20,7 @@ import pyarrow.compute as pc
 from regnum_insight.tables import columns
 from regnum_insight.tables.rows import UNKNOWN_CLUSTER, Place, Rows, percentiles_of
 
+from regnum_failover.compression import compressed, decompressed
 from regnum_failover.objects.store import ObjectStore
 from regnum_failover.tables.ledger import Shelf
 from regnum_failover.tables.parquet import key_of, read, table_of, write
@@ -56,12 +56,12 @@ class Merged(NamedTuple):
 def packed(told: Told) -> bytes:
     """As bytes, between machines."""
     rows: Any = (told.trace_id, told.known, dict(told.rows))
-    return zlib.compress(marshal.dumps(rows), 1)
+    return compressed(marshal.dumps(rows))
 
 
 def unpacked(text: bytes) -> Told:
     """Of ``packed``."""
-    return Told(*marshal.loads(zlib.decompress(text)))  # noqa: S302 - of this job's own workers
+    return Told(*marshal.loads(decompressed(text)))  # noqa: S302 - of this job's own workers
 
 
 def file_of(table: str, place: Place, prefix: str = "", file: str = FILE) -> str:

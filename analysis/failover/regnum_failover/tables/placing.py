@@ -1,6 +1,6 @@
 """What a run tells of one trace: its rows, in each of its places, and what the ledger keeps of it. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from regnum_insight.attribution.changes import change_of
@@ -8,6 +8,7 @@ from regnum_insight.spans.packing import spans_of_trace
 from regnum_insight.tables.rows import place_of, places_of, rows_of
 
 from regnum_failover.tables.merging import Told, fit, packed
+from regnum_failover.traces.packs import apart
 
 KEPT: Final = b"K"
 """Before a span that the ledger has kept; what is packed begins otherwise. And"""
@@ -29,7 +30,7 @@ def placed(trace_id: str | None, packs: Sequence[bytes], run: int, *, with_spans
     if known and all(pack.startswith(_KEPT) for pack in packs):
         # Nothing is new of it: it was told.
         return []
-    spans = spans_of_trace(trace_id, [_plain(pack) for pack in packs])
+    spans = spans_of_trace(trace_id, _each(packs))
     change = change_of(spans)
     place = None if change is None else fit(place_of(change))
     rows = {} if change is None else rows_of(change, spans, run, with_spans=with_spans)
@@ -48,8 +49,13 @@ def marked(packs: Sequence[bytes] | None, *, is_change: bool) -> list[bytes]:
     if packs is None:
         return [TOLD]
     kept = KEPT if is_change else KEPT_OF_NONE
-    return sorted({kept + _plain(pack) for pack in packs})
+    return sorted({kept + pack for pack in _each(packs)})
 
 
-def _plain(pack: bytes) -> bytes:
-    return pack[1:] if pack.startswith(_KEPT) else pack
+def _each(packs: Sequence[bytes]) -> Iterator[bytes]:
+    """Every span, packed: those that the ledger has kept, and those that were read."""
+    for pack in packs:
+        if pack.startswith(_KEPT):
+            yield pack[1:]
+        else:
+            yield from apart(pack)

@@ -1,8 +1,8 @@
 """``spark.read.format("regnum_traces")``: spans of changes, as rows that wait to be grouped by trace.
 
-Executors read files and objects themselves; the driver only lists them. Rows are spans as bytes (``packing``), since
-all that is done with them before their trace is together is to group them. Besides, each task tells what it read and
-what it set aside, in a row without a trace.
+Executors read files and objects themselves; the driver only lists them. Rows are spans as bytes (``packs``), since
+all that is done with them before their trace is together is to group them; in a batch a row has all spans of a trace
+that lie together. Besides, each task tells what it read and what it set aside, in a row without a trace.
 
 Options: ``path`` (``load(PLACE)``), ``days`` (of a bucket), ``store_timeout_s``, and any ``AWS_*`` variable by its
 name; what is not given is taken from the environment of each process that reads. ``plan`` names a file in which the
@@ -44,7 +44,7 @@ class TracesSource(DataSource):
         return NAME
 
     def schema(self) -> str:
-        """Trace that a span belongs to, its end, and the span; or no trace, and the pickled ``Tally`` of a task."""
+        """A trace, the latest end of some of its spans, and these; or no trace, and the pickled ``Tally`` of a task."""
         return SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 - it is always the same
