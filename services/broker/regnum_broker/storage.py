@@ -127,10 +127,9 @@ class Storage:
         """Jobs that are under way beside the writer, waited for or not: the directory is not closed under them."""
         self._removing: Final[set[asyncio.Future[None]]] = set()
         self._finished: Final[deque[_Finished]] = deque()
-        self._delivery_due = False
         self._looking: asyncio.TimerHandle | None = None
         """When the loop looks next what the writer has ended; None: it has nothing to do."""
-        self._writing_index = self._closing = False
+        self._delivery_due = self._writing_index = self._closing = False
         self.segments_begun: Final = asyncio.Event()
         """Set when there is something in ``LogDirectory.segments_begun``."""
         self.segments_closed: Final = asyncio.Event()
