@@ -26,6 +26,7 @@ from typing import Final
 import pyspark
 import regnum_failover
 from regnum_failover.objects.address import is_bucket, parse
+from regnum_failover.session import LOCAL_SETTINGS
 from regnum_failover.traces.listing import store_of
 
 from regnum_testing.change_traces import FullChangeTrace
@@ -43,6 +44,7 @@ HEAP: Final = "1g"
 ENGINES: Final = ("plain", "spark", "tables")
 _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 _LOOK_S: Final = 0.2
+_OPTIONS: Final = "spark.driver.extraJavaOptions"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +125,9 @@ def commands(engine: str, traces: str, out: Path | str, master: str) -> list[str
     job = Path(regnum_failover.__file__).parent / "__main__.py"
     submit = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", master, "--driver-memory", HEAP]
     submit += ["--conf", "spark.ui.enabled=false", "--conf", "spark.driver.host=127.0.0.1"]
+    if master.startswith("local"):
+        # As the job has it where nobody submits it.
+        submit += ["--conf", f"{_OPTIONS}={LOCAL_SETTINGS[_OPTIONS]}"]
     return [*submit, str(job), traces, str(out), *(["--tables"] if engine == "tables" else [])]
 
 
