@@ -41,6 +41,7 @@ from regnum_telemetry.metrics import Counter
 
 from regnum_broker.identity import Identity
 from regnum_broker.log.replica.replica import ReplicaLog
+from regnum_broker.replication.decisions.answer_size import AnswerSize
 from regnum_broker.replication.decisions.histories import mark_of
 from regnum_broker.replication.filling import Filling
 from regnum_broker.replication.followed import (
@@ -66,9 +67,6 @@ MAX_WAIT_MS: Final = 500
 
 ANSWER_TIMEOUT_S: Final = 5.0
 """An answer that has not come after this time and MAX_WAIT_MS never will."""
-
-REQUEST_BYTES_MAX: Final = 8 * 1024 * 1024
-"""About how many bytes of records one answer carries."""
 
 SLICE: Final = 500
 """Partitions named, or taken up, between two turns of the event loop (safety rule S22)."""
@@ -142,6 +140,7 @@ class LeaderStream:
         self._received_bytes: Final = received_bytes or Counter()
         self._move_start: Final = move_start
         self._filling: Final = Filling(throttle or Meter(clock))
+        self._size: Final = AnswerSize()
         self._leader: Final = leader
         self._broker: Final = broker
         self._address: Final = address
@@ -339,7 +338,7 @@ class LeaderStream:
             registration=identity.registration,
             max_wait_ms=wait_ms,
             min_bytes=1,
-            max_bytes=REQUEST_BYTES_MAX,
+            max_bytes=self._size.wanted,
             positions=positions,
             forgotten=forgotten,
             throttled_bytes_max=None if allowance == UNLIMITED else allowance,
@@ -375,8 +374,10 @@ class LeaderStream:
             # One line, however many they are: with a topic's deletion its leader refuses all that have not heard of it.
             partition = _name(some[0].partition)
             self._log.info("fetch refused", partition=partition, partitions=len(some), reason=reason_of(code))
+        began_s = self._clock.monotonic()
         async for part in slices(work, STORED_AT_ONCE_MAX):
             await self._store(part)
+        self._size.stored(sum(part.size_bytes for part in work), self._clock.monotonic() - began_s)
 
     async def _store(self, work: Sequence[Stored]) -> None:
         async for part, outcome in stored(work, self._hand_in):
