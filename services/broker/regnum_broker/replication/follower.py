@@ -375,13 +375,10 @@ class LeaderStream:
             partition = _name(some[0].partition)
             self._log.info("fetch refused", partition=partition, partitions=len(some), reason=reason_of(code))
         began_s = self._clock.monotonic()
-        async for part in slices(work, STORED_AT_ONCE_MAX):
-            await self._store(part)
+        async for parts in slices(work, STORED_AT_ONCE_MAX):
+            async for part, outcome in stored(parts, self._hand_in):
+                self._settle(outcome, part)
         self._size.stored(sum(part.size_bytes for part in work), self._clock.monotonic() - began_s)
-
-    async def _store(self, work: Sequence[Stored]) -> None:
-        async for part, outcome in stored(work, self._hand_in):
-            self._settle(outcome, part)
 
     async def _hand_in(self, work: Sequence[Stored]) -> asyncio.Future[list[Outcome]]:
         directory = self._storage.directory
