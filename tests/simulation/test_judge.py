@@ -199,3 +199,14 @@ def test_metadata_that_differs_from_the_store_is_found() -> None:
     assert found.startswith("metadata of b differs from the store in 1 partitions, as ('t', 0)")
     (found,) = of_images(store, {"a": {**store, ("gone", 0): (1, 1, (1,))}})
     assert "('gone', 0): (1, 1, (1,)) and not None" in found
+
+
+def test_what_was_sent_before_a_removal_and_acknowledged_long_after_may_be_gone() -> None:
+    """Seed 2159: its leader was paused while the partition was removed."""
+    late, sent_after = history(), history()
+    for one in (late, sent_after):
+        one.removing("t-0")()
+    late.acknowledge("t-0", 14, 4, removals=0)
+    sent_after.acknowledge("t-0", 14, 4, removals=1)
+    assert "lost" not in verdict(late, log([]), log([]), log([]))
+    assert "lost: 1 acknowledged records of partition t-0, as [14]" in verdict(sent_after, log([]), log([]), log([]))

@@ -255,13 +255,15 @@ class Load:
 
 
 def _noting(history: History, partition: str, number: int) -> Any:
+    removals = history.removals.get(partition, 0)
+
     def note(delivery: asyncio.Future[Any]) -> None:
         if delivery.cancelled():
             return
         awaited = (partition, number) in history.awaited
         history.awaited.pop((partition, number), None)
         if (error := delivery.exception()) is None:
-            history.acknowledged[partition, number] = delivery.result().offset
+            history.acknowledge(partition, number, delivery.result().offset, removals=removals)
         elif awaited:
             history.problems.append(f"a record of partition {partition} failed: {error!r}")
 

@@ -36,6 +36,8 @@ class History:
     """By partition: values of a life of it that was removed."""
     doubtful: dict[tuple[str, int], None] = field(default_factory=dict)
     """Partition and value of which a removal without an answer leaves open whether they are gone."""
+    removals: dict[str, int] = field(default_factory=dict)
+    """By partition: how often it was about to be removed."""
     resized: dict[str, None] = field(default_factory=dict)
     """Partitions that were removed, or may have been: another life of one begins at 0."""
     handed: dict[str, dict[int, None]] = field(default_factory=dict)
@@ -59,6 +61,15 @@ class History:
             self.problems.append(f"group offset went back: partition {partition} from {known[partition]} to {offset}")
         self.committed[partition] = max(self.committed.get(partition, 0), offset)
 
+    def acknowledge(self, partition: str, value: int, offset: int, *, removals: int) -> None:
+        """A producer was told; ``removals``: how many there had been when it sent the record.
+
+        Whether the life in which the record was taken is the present one, nobody can say if there were more since.
+        """
+        self.acknowledged[partition, value] = offset
+        if removals != self.removals.get(partition, 0):
+            self.doubtful[partition, value] = None
+
     def removing(self, partition: str) -> Callable[[], None]:
         """A partition is about to be removed; returns what to call once it is: what it had is gone for good then."""
 
@@ -67,6 +78,7 @@ class History:
 
         self.doubtful.update(dict.fromkeys(had()))
         self.resized[partition] = None
+        self.removals[partition] = self.removals.get(partition, 0) + 1
 
         def removed() -> None:
             # What was acknowledged meanwhile is of that life, too: the next one begins when the partition is added.
