@@ -126,7 +126,7 @@ def commands(engine: str, traces: str, out: Path | str, master: str) -> list[str
     submit = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", master, "--driver-memory", HEAP]
     submit += ["--conf", "spark.ui.enabled=false", "--conf", "spark.driver.host=127.0.0.1"]
     if master.startswith("local"):
-        # As the job has it where nobody submits it.
+        # The job gives itself this option where it starts its own driver.
         submit += ["--conf", f"{_OPTIONS}={LOCAL_SETTINGS[_OPTIONS]}"]
     return [*submit, str(job), traces, str(out), *(["--tables"] if engine == "tables" else [])]
 

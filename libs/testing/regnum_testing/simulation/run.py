@@ -200,7 +200,7 @@ class Run:
                 started = self.cluster.started[name]
                 if started.service is None or started.process.dead:
                     continue
-                # Whoever had a connection to an address that stands for another process has lost it.
+                # A detour of an address ends the connections to it: the broker behind it serves no client.
                 answers = self.cluster.network.at(self.cluster.address(name))
                 is_elsewhere = answers is not None and answers.process is not started.process
                 for replica in started.service.replicas:

@@ -64,7 +64,7 @@ class History:
     def acknowledge(self, partition: str, value: int, offset: int, *, removals: int) -> None:
         """A producer was told; ``removals``: how many there had been when it sent the record.
 
-        Whether the life in which the record was taken is the present one, nobody can say if there were more since.
+        If there were more since, the record may be of a former life of the partition.
         """
         self.acknowledged[partition, value] = offset
         if removals != self.removals.get(partition, 0):

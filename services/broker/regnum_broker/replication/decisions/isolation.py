@@ -7,7 +7,7 @@ who would have told it is silent: the store, the controller, and every other mem
 enough to go on: while a follower that may be elected instead still fetches, it has not been; while the lifeline is
 open, the controller has not taken this broker for dead. But an open lifeline on which the controller says that its
 orders go astray is no such sign: it reaches this broker by no order, and may have elected another leader. A leader that
-is alone in the ISR has nobody who could be elected instead, and goes on for ever (safety rule S8).
+is alone in the ISR goes on for ever: no other member could be elected instead (safety rule S8).
 
 Example: a broker is cut off from all but its clients. Its session is lost after 6 s and its lifeline after 2 s; the
 followers' last requests are older than 2 s by then. It stops serving, and its clients ask other brokers who leads.

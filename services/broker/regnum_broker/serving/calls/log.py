@@ -41,7 +41,7 @@ class UnderWay(Protocol):
     """A request that is not answered yet."""
 
     def give_up(self) -> None:
-        """Nobody waits for it any more."""
+        """The call is over: its answer is dropped."""
 
 
 class LogCalls:

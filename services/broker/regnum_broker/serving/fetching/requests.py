@@ -91,8 +91,10 @@ class StoredBatches:
         self.batches = batches
 
     def add(self, record: Record) -> None:
-        """Raises NotImplementedError."""
-        raise NotImplementedError
+        """Raises NotImplementedError: single records go to another ``Content``."""
+        raise NotImplementedError(
+            "batches as the log gave them have no single records; give the partition another content"
+        )
 
     def __len__(self) -> int:
         """None are ever added."""
